@@ -1,0 +1,602 @@
+// rollout: thousands of simulator rollouts on a persistent pool of threads.
+//
+// This file is generated (cargo xtask header); it is also the manual. A host
+//
+//   1. makes a pool once:            rollout_pool_create(...)
+//   2. describes what to simulate:   an engine, models, data. For MuJoCo the header
+//                                    rollout_mujoco.h fills these in.
+//   3. fills a RolloutRequest:       start states, controls, where results go
+//   4. runs it, again and again:     rollout_run(pool, &request, &error)
+//   5. ends the pool:                rollout_pool_destroy(pool)
+//
+// or uses the pool for tasks of its own: rollout_pool_schedule and what follows it.
+//
+// With MuJoCo, for one model m and two data d0, d1 made from it:
+//
+//   RolloutEngine engine = rollout_mujoco_engine();
+//   RolloutModel model = rollout_mujoco_model(m);
+//   RolloutData data[2] = {rollout_mujoco_data(d0), rollout_mujoco_data(d1)};
+//   RolloutRequest request = rollout_request();
+//   request.engine = &engine;
+//   request.models = &model;
+//   request.nmodel = 1;
+//   request.data = data;
+//   request.ndata = 2;
+//   request.nbatch = 1000;
+//   request.nstep = 100;
+//   request.initial_state = rollout_shared(start, nstate);
+//   request.control = rollout_steps(control, 1000, 100, m->nu);
+//   request.state = rollout_output(state, 1000 * 100 * nstate);
+//   if (rollout_run(pool, &request, &error)) puts(error.text);
+//
+// Rules that hold for every function, unless it says otherwise:
+//
+// * Results. A call that can fail returns a RolloutStatus, 0 for success; what is
+//   named under "Errors" has the prefix ROLLOUT_STATUS_. Outputs are written only
+//   on success. No call ends the process.
+// * Threads. Every function may be called from any thread, and on one pool from
+//   several threads at once.
+// * Ownership. What the host passes stays the host's. The library keeps no pointer
+//   of the host's after a call, but for tasks that have not run yet.
+// * Numbers are double, counted in numbers, not in bytes; arrays are in C order.
+// * NULL is refused with NULL_POINTER where something is needed, and is fine for
+//   arrays of length 0 and for error objects.
+// * Structs that begin with a field `size` grow at their end in later versions.
+
+#ifndef ROLLOUT_H_
+#define ROLLOUT_H_
+
+
+
+
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+
+// Bytes of the text in a `RolloutError`, its end included.
+#define ROLLOUT_ERROR_TEXT_SIZE 488
+
+// For `rollout_pool_create`: as many threads as the process may keep busy, by
+// its CPU affinity mask and its cgroup's CPU quota.
+#define ROLLOUT_NTHREAD_DEFAULT -1
+
+// The version of the ABI that this header declares. A host that loads the
+// library at run time compares it with `rollout_abi_version()`.
+#define ROLLOUT_ABI_VERSION 1
+
+// The version of the meaning of the engine table.
+#define ROLLOUT_ENGINE_VERSION 1
+
+// Flag of a model: its data have state outside the state vector, which a reset
+// restores (MuJoCo: sleep is enabled, or there are plugins). The data is then
+// reset before every rollout.
+#define ROLLOUT_MODEL_HIDDEN_STATE (1 << 0)
+
+// Flag of a model: its data have state outside the state vector, which not even
+// a reset restores. Such a model is refused.
+#define ROLLOUT_MODEL_UNRESETTABLE_STATE (1 << 1)
+
+// Flag of a data: an engine thread pool is attached to it (MuJoCo:
+// mju_bindThreadPool). Such a data is refused.
+#define ROLLOUT_DATA_ENGINE_THREADS (1 << 0)
+
+// What a call came to. The numbers are grouped and are never used again for
+// something else: 0 success; 1 to 99 the request was run, but look at the
+// outcomes; 100 to 199 an argument was refused and nothing has happened; 200 to
+// 299 not now or not here; 300 to 399 the system refused; 400 to 499 something
+// panicked.
+enum RolloutStatus
+#if defined(__cplusplus) || __STDC_VERSION__ >= 202311L
+  : int32_t
+#endif // defined(__cplusplus) || __STDC_VERSION__ >= 202311L
+ {
+  // Success.
+  ROLLOUT_STATUS_OK = 0,
+  // All rollouts were run; at least one ended with an engine error. `index` in
+  // the error object is the first of them.
+  ROLLOUT_STATUS_ROLLOUTS_FAILED = 1,
+  // A pointer is NULL where something must be read or written.
+  ROLLOUT_STATUS_NULL_POINTER = 100,
+  // A pointer is not aligned for what it points to.
+  ROLLOUT_STATUS_MISALIGNED = 101,
+  // A count, length or size is not the one that the request needs, or the size
+  // field of a struct is not its sizeof.
+  ROLLOUT_STATUS_WRONG_SIZE = 102,
+  // A product of sizes does not fit the address space.
+  ROLLOUT_STATUS_OVERFLOW = 103,
+  // A list that needs at least one element is empty.
+  ROLLOUT_STATUS_EMPTY_LIST = 104,
+  // A state spec has bits that are unknown or not allowed there.
+  ROLLOUT_STATUS_BAD_SPEC = 105,
+  // The engine table is incomplete or contradicts itself.
+  ROLLOUT_STATUS_BAD_ENGINE = 106,
+  // A model and a data, or two models, do not belong together.
+  ROLLOUT_STATUS_LAYOUT_MISMATCH = 107,
+  // The same data stands twice in one request.
+  ROLLOUT_STATUS_DUPLICATE_DATA = 108,
+  // Two arrays of which one is written share memory.
+  ROLLOUT_STATUS_OVERLAP = 109,
+  // An option or flag has a value without a meaning.
+  ROLLOUT_STATUS_BAD_OPTION = 110,
+  // A model or data that the library cannot run with its promises kept.
+  ROLLOUT_STATUS_UNSUPPORTED = 111,
+  // A data is in use by another request in flight, in any pool of the process.
+  ROLLOUT_STATUS_BUSY = 200,
+  // The wait could never end: it was asked for by a task of the same pool, or
+  // the pool has no threads.
+  ROLLOUT_STATUS_WOULD_DEADLOCK = 201,
+  // The system refused to start a thread.
+  ROLLOUT_STATUS_NO_THREAD = 300,
+  // A part of the library panicked: a fault of the library. Rollouts that it
+  // hit are "not started" in their outcomes.
+  ROLLOUT_STATUS_PANIC = 400,
+  // A scheduled task panicked (a Rust host's; a C task cannot).
+  ROLLOUT_STATUS_TASK_PANICKED = 401,
+};
+#ifndef __cplusplus
+#if __STDC_VERSION__ >= 202311L
+typedef enum RolloutStatus RolloutStatus;
+#else
+typedef int32_t RolloutStatus;
+#endif // __STDC_VERSION__ >= 202311L
+#endif // __cplusplus
+
+// How a rollout ended. The numbers are grouped by who ended it and are never used
+// again for something else.
+enum RolloutOutcomeStatus
+#if defined(__cplusplus) || __STDC_VERSION__ >= 202311L
+  : int32_t
+#endif // defined(__cplusplus) || __STDC_VERSION__ >= 202311L
+ {
+  // All steps were made without a warning.
+  ROLLOUT_OUTCOME_STATUS_COMPLETED = 0,
+  // The engine warned during a step; the rollout ended there.
+  ROLLOUT_OUTCOME_STATUS_WARNED = 1,
+  // The engine warned of a bad position, velocity or acceleration: the
+  // simulation diverged, and the engine has reset the state by itself.
+  ROLLOUT_OUTCOME_STATUS_DIVERGED = 2,
+  // The engine reported an error during a step.
+  ROLLOUT_OUTCOME_STATUS_ENGINE_ERROR = 10,
+  // The rollout was never started and its rows were not touched.
+  ROLLOUT_OUTCOME_STATUS_NOT_STARTED = 30,
+};
+#ifndef __cplusplus
+#if __STDC_VERSION__ >= 202311L
+typedef enum RolloutOutcomeStatus RolloutOutcomeStatus;
+#else
+typedef int32_t RolloutOutcomeStatus;
+#endif // __STDC_VERSION__ >= 202311L
+#endif // __cplusplus
+
+// What the output rows of a rollout hold from the step on that warned or failed.
+enum RolloutFill
+#if defined(__cplusplus) || __STDC_VERSION__ >= 202311L
+  : int32_t
+#endif // defined(__cplusplus) || __STDC_VERSION__ >= 202311L
+ {
+  // NaN: no such row can be taken for a valid one.
+  ROLLOUT_FILL_NAN = 0,
+  // After a warning what mujoco.rollout gives: the state after the engine's
+  // automatic reset. After an error the last valid row; if there is none, the
+  // start state and zero sensordata.
+  ROLLOUT_FILL_HOLD = 1,
+  // What was there before.
+  ROLLOUT_FILL_UNTOUCHED = 2,
+};
+#ifndef __cplusplus
+#if __STDC_VERSION__ >= 202311L
+typedef enum RolloutFill RolloutFill;
+#else
+typedef int32_t RolloutFill;
+#endif // __STDC_VERSION__ >= 202311L
+#endif // __cplusplus
+
+// A pool of threads. The host owns it: made by `rollout_pool_create`, ended by
+// `rollout_pool_destroy`. Between the two, any number of threads may use it at
+// once.
+typedef struct RolloutPool RolloutPool;
+
+// What went wrong, in words. The host owns it, on the stack or elsewhere, sets
+// `size` once (`rollout_error()` does) and passes it to any number of calls, one
+// after the other; each call sets the other fields. One thread at a time may use
+// it. Every function accepts NULL instead.
+typedef struct RolloutError {
+  // sizeof(RolloutError); set by the host.
+  size_t size;
+  // The status that the call returned.
+  int32_t status;
+  // Zero.
+  int32_t reserved;
+  // The rollout or slot that the error is about, or -1.
+  int64_t index;
+  // The reason, which names the argument at fault; ends in NUL, empty on success.
+  char text[ROLLOUT_ERROR_TEXT_SIZE];
+} RolloutError;
+
+// A task: `function(user)` runs on one of the pool's threads. It must return:
+// neither a C++ exception nor a longjmp may leave it.
+typedef void (*RolloutTask)(void *user);
+
+// A table of functions that steps a simulation, with MuJoCo's shapes and
+// meanings: mj_step, mj_stateSize, mj_getState, mj_setState and mj_resetData fit
+// it as they are. The functions are called from several threads at once, each
+// with another data. They must return: neither an exception nor a jump may leave
+// them.
+//
+// A state spec is a set of bits, each for one component of the state. Their
+// values differ between engines and between releases of MuJoCo, so the host
+// states those of the release it has.
+typedef struct RolloutEngine {
+  // The sizeof of this struct; set by the host.
+  size_t size;
+  // ROLLOUT_ENGINE_VERSION.
+  uint32_t version;
+  // Bytes of one number: 8. A single precision engine is refused.
+  uint32_t number_size;
+  // The release whose headers the host was compiled with (mjVERSION_HEADER);
+  // any number where the engine has no releases.
+  int32_t header_release;
+  // The release that is loaded (mj_version()). Must be equal to
+  // `header_release`, since addresses were taken from the headers.
+  int32_t library_release;
+  // Advances `data` by one time step of `model`, and leaves in the data's
+  // sensor values those of the state before the step (mj_step).
+  void (*step)(const void *model, void *data);
+  // The numbers in the components named by `spec` (mj_stateSize).
+  int (*state_size)(const void *model, uint32_t spec);
+  // Writes the components named by `spec`, in the order of their bits, to
+  // `state` (mj_getState).
+  void (*get_state)(const void *model, const void *data, double *state, uint32_t spec);
+  // Sets the components named by `spec`, in the order of their bits, from
+  // `state` (mj_setState).
+  void (*set_state)(const void *model, void *data, const double *state, uint32_t spec);
+  // Sets `data` to the initial state of `model`, as if it had just been made
+  // (mj_resetData).
+  void (*reset)(const void *model, void *data);
+  // How an engine reports an error; NULL if it has no such report. Asked after
+  // the calls above, on the thread that made them. Returns 0 if they succeeded;
+  // otherwise another value, and then writes the reason to `text`, at most
+  // `size` bytes with the NUL that ends it, and forgets the error.
+  int (*take_error)(void *data, char *text, size_t size);
+  // Spec of the state that a rollout starts from and records
+  // (mjSTATE_FULLPHYSICS).
+  uint32_t full_physics;
+  // Spec of all inputs (mjSTATE_USER).
+  uint32_t user;
+  // Spec of the solver's warm start (mjSTATE_WARMSTART); 0 if there is none.
+  uint32_t warmstart;
+  // Spec of the controls, a part of `user` (mjSTATE_CTRL).
+  uint32_t ctrl;
+  // Spec of the inputs whose defaults are not zero but come from the model, a
+  // part of `user` (mjSTATE_EQ_ACTIVE | mjSTATE_MOCAP_POS | mjSTATE_MOCAP_QUAT).
+  uint32_t model_inputs;
+  // The kinds of warning that mean divergence: bit k stands for kind k
+  // (mjWARN_BADQPOS, mjWARN_BADQVEL, mjWARN_BADQACC).
+  uint32_t diverged_warnings;
+} RolloutEngine;
+
+// What a host says about one model; for MuJoCo from rollout_mujoco_model(). The
+// layout of this struct is fixed.
+typedef struct RolloutModel {
+  // The model (const mjModel*). Only read, by all threads at once; it must not
+  // change while a request uses it.
+  const void *model;
+  // Signature of the layout of the data that belong to this model. Models of
+  // one request have equal signatures.
+  uint64_t layout;
+  // Numbers in the data's sensor values (mjModel.nsensordata).
+  size_t nsensordata;
+  // Number of plugin instances (mjModel.nplugin).
+  size_t nplugin;
+  // ROLLOUT_MODEL_HIDDEN_STATE, ROLLOUT_MODEL_UNRESETTABLE_STATE, or 0.
+  uint32_t flags;
+} RolloutModel;
+
+// What a host says about one data; for MuJoCo from rollout_mujoco_data(). The
+// addresses must belong to this data as long as a request uses it. The layout of
+// this struct is fixed.
+typedef struct RolloutData {
+  // The data (mjData*). During a request one thread at a time uses it, and
+  // nobody else may.
+  void *data;
+  // The sensor values (mjData.sensordata); may be NULL if there are none.
+  double *sensordata;
+  // The first warning counter (&mjData.warning[0].number). The counters are 8
+  // bytes apart. May be NULL if `nwarning` is 0.
+  int32_t *warning_number;
+  // Number of warning kinds (mjNWARNING), at most 32.
+  uint32_t nwarning;
+  // ROLLOUT_DATA_ENGINE_THREADS, or 0.
+  uint32_t flags;
+  // Signature of the layout of this data; equal to that of its model.
+  uint64_t layout;
+  // Number of plugin instances (mjData.nplugin).
+  size_t nplugin;
+} RolloutData;
+
+// An array that a request reads. The row of rollout r at step t begins at
+// `values[r * rollout_stride + t * step_stride]`. A stride of 0 lets one row
+// serve all rollouts or all steps without a copy.
+//
+// `rollout_rows`, `rollout_shared`, `rollout_steps` and `rollout_shared_steps`
+// make one for each usual case. An array with NULL and count 0 is not given.
+typedef struct RolloutInput {
+  // The numbers; only read, and not to change during the call.
+  const double *values;
+  // Numbers from the first to the last that will be read, exactly: a count
+  // that does not fit the sizes and strides is refused.
+  size_t count;
+  // Numbers from one rollout's row to the next one's.
+  size_t rollout_stride;
+  // Numbers from one step's row to the next one's; 0 for arrays without steps.
+  size_t step_stride;
+} RolloutInput;
+
+// An array that a request writes, contiguous in C order. It need not be
+// initialised, and must not overlap any other array of the request.
+typedef struct RolloutOutput {
+  // Where to write; NULL (with count 0) if the output is not wanted.
+  double *values;
+  // Numbers in the array, exactly: nbatch x nstep x size of a row.
+  size_t count;
+} RolloutOutput;
+
+// What became of one rollout. The layout of this struct is fixed.
+typedef struct RolloutOutcome {
+  // A RolloutOutcomeStatus (in Rust an `OutcomeStatus`) as a number.
+  int32_t status;
+  // The kind of the engine's warning that ended the rollout, in the engine's
+  // own numbering (MuJoCo's `mjtWarning`), or -1.
+  int32_t warning;
+  // Valid steps: the steps before the one that warned or failed.
+  uint64_t steps;
+} RolloutOutcome;
+
+// Everything that one call needs. Zero all of it first and set `size`
+// (`rollout_request()` does), then the fields that are wanted. The library reads
+// it during the call only; what it points to stays the host's.
+//
+// In this documentation nstate, ncontrol and nwarmstart are the engine's sizes
+// (`mj_stateSize`) of `engine->full_physics`, `control_spec` and
+// `engine->warmstart`; nsensordata is the model's.
+typedef struct RolloutRequest {
+  // sizeof(RolloutRequest); set by the host.
+  size_t size;
+  // The engine's functions; for MuJoCo from `rollout_mujoco_engine()`.
+  const struct RolloutEngine *engine;
+  // One model for all rollouts, or one for each.
+  const struct RolloutModel *models;
+  // 1 or nbatch.
+  size_t nmodel;
+  // The data that the rollouts run on: as many threads take part as there are
+  // data. Which data a rollout ran on, and what it held before, never changes
+  // the result; what it holds afterwards is not defined.
+  const struct RolloutData *data;
+  // At least 1.
+  size_t ndata;
+  // Number of rollouts.
+  size_t nbatch;
+  // Steps of each rollout.
+  size_t nstep;
+  // Which inputs `control` holds: bits of `engine->user`. 0 for `engine->ctrl`.
+  uint32_t control_spec;
+  // What output rows hold from the step on that warned or failed:
+  // ROLLOUT_FILL_NAN (0), ROLLOUT_FILL_HOLD or ROLLOUT_FILL_UNTOUCHED.
+  int32_t fill;
+  // Start states (nbatch x nstate).
+  struct RolloutInput initial_state;
+  // Warm starts of the solver (nbatch x nwarmstart). Not given: zero.
+  struct RolloutInput initial_warmstart;
+  // Inputs of each step (nbatch x nstep x ncontrol). Inputs that are not given
+  // have their defaults: mocap poses and the activity of equality constraints
+  // those of the model, all others zero.
+  struct RolloutInput control;
+  // State after each step (nbatch x nstep x nstate).
+  struct RolloutOutput state;
+  // Sensor values (nbatch x nstep x nsensordata). As in MuJoCo they belong to
+  // the state before the step.
+  struct RolloutOutput sensordata;
+  // One outcome for each rollout, or NULL.
+  struct RolloutOutcome *outcomes;
+  // nbatch, or 0 if `outcomes` is NULL.
+  size_t noutcome;
+  // nbatch texts of `message_size` bytes, one behind the other, or NULL. An
+  // engine error's text goes to that of its rollout, cut to fit and ending in
+  // NUL; the others become empty.
+  char *messages;
+  // nbatch x message_size, or 0 if `messages` is NULL.
+  size_t nmessage;
+  // Bytes of one text.
+  size_t message_size;
+  // Rollouts that a thread takes at a time; 0 for the library's choice. The
+  // results do not depend on it.
+  size_t chunk_size;
+} RolloutRequest;
+
+#ifdef __cplusplus
+extern "C" {
+#endif // __cplusplus
+
+// The name of a status, such as "null pointer"; "unknown status" for a number
+// that is none. Never NULL, and valid for as long as the library is loaded.
+const char *rollout_status_name(int32_t status);
+
+// Makes a pool of `nthread` threads, or of `ROLLOUT_NTHREAD_DEFAULT`, and writes
+// its handle to `*pool`. The threads sleep until there is work; they are named
+// rollout-0, rollout-1, ..., have stacks of 8 MiB and block all signals but those
+// that report a fault of their own. With 0 threads everything runs inside the
+// calls that ask for it.
+//
+// `rollout_run` works on the calling thread too, so a host that calls it from
+// one thread keeps n CPUs busy with n - 1 threads and n data; more threads do no
+// harm.
+//
+// Errors: NULL_POINTER, MISALIGNED, BAD_OPTION, NO_THREAD. `*pool` is written
+// only on success.
+//
+// The caller promises: `pool` points to a place for a handle, `error` is NULL or an error object.
+RolloutStatus rollout_pool_create(int32_t nthread,
+                                  struct RolloutPool **pool,
+                                  struct RolloutError *error);
+
+// Ends a pool: runs the tasks that were scheduled, then ends its threads and
+// waits for them. Does nothing for NULL. No other call may use the pool any
+// more. Called by a task of this very pool, it ends the pool without waiting.
+//
+// The caller promises: `pool` is NULL or a handle that has not been destroyed.
+void rollout_pool_destroy(struct RolloutPool *pool);
+
+// Writes the number of threads of the pool to `*nthread`.
+//
+// Errors: NULL_POINTER, MISALIGNED.
+//
+// The caller promises: `pool` is NULL or a live handle; the other pointers are NULL or valid.
+RolloutStatus rollout_pool_num_threads(const struct RolloutPool *pool,
+                                       int32_t *nthread,
+                                       struct RolloutError *error);
+
+// The id of the calling thread in its pool, 0 .. nthread-1, or -1 if it is not
+// a pool's thread.
+int32_t rollout_worker_id(void);
+
+// Hands a task to the pool and returns. The task runs as soon as a thread is
+// free, whether or not anybody waits, after the tasks scheduled before it have
+// begun. Tasks may schedule tasks. In a pool of 0 threads the task runs before
+// this call returns.
+//
+// Errors: NULL_POINTER.
+//
+// The caller promises: `pool` is NULL or a live handle; `task(user)` can be called from any thread,
+// until it has run.
+RolloutStatus rollout_pool_schedule(struct RolloutPool *pool,
+                                    RolloutTask task,
+                                    void *user,
+                                    struct RolloutError *error);
+
+// Writes the number of tasks completed since the last reset to `*count`. What
+// the counted tasks wrote is visible to the caller.
+//
+// Errors: NULL_POINTER, MISALIGNED.
+//
+// The caller promises: `pool` is NULL or a live handle; the other pointers are NULL or valid.
+RolloutStatus rollout_pool_count(const struct RolloutPool *pool,
+                                 uint64_t *count,
+                                 struct RolloutError *error);
+
+// Sets the count of completed tasks to zero. There is one count for the pool:
+// threads that share a pool must agree on who resets it.
+//
+// Errors: NULL_POINTER.
+//
+// The caller promises: `pool` is NULL or a live handle, `error` is NULL or an error object.
+RolloutStatus rollout_pool_reset_count(struct RolloutPool *pool, struct RolloutError *error);
+
+// Waits until the count of completed tasks is at least `value`. What the counted
+// tasks wrote is visible afterwards. Any number of threads may wait at once.
+//
+// Errors: NULL_POINTER; WOULD_DEADLOCK at once, from a task of the same pool or
+// where a pool without threads has run too few tasks; TASK_PANICKED after the
+// wait.
+//
+// The caller promises: `pool` is NULL or a live handle, `error` is NULL or an error object.
+RolloutStatus rollout_pool_wait_count(struct RolloutPool *pool,
+                                      uint64_t value,
+                                      struct RolloutError *error);
+
+// Runs all rollouts of a request and returns when they are done. The calling
+// thread takes one of the request's data and works; the pool's threads take the
+// others. A request with one data, or with little to do, runs on the calling
+// thread alone. Any number of threads may call this at once, each with data of
+// its own.
+//
+// Equal requests give equal bits, for every number of threads, chunk size and
+// history of the data, and the same bits as a plain loop over the engine's step.
+//
+// Everything is checked first; a request that is refused has changed nothing,
+// and the error's text names the argument.
+//
+// Errors: ROLLOUTS_FAILED after the run; all statuses from 100 to 199; BUSY;
+// PANIC.
+//
+// The caller promises: `pool` is NULL or a live handle. `request` is NULL or a request whose pointers
+// are NULL or point to as much as its counts say; nobody else uses the data and
+// the outputs, or changes the inputs, during the call, except that another
+// request may name the same data (and one of the two is refused).
+RolloutStatus rollout_run(struct RolloutPool *pool,
+                          const struct RolloutRequest *request,
+                          struct RolloutError *error);
+
+// The version of the ABI of the loaded library. It grows when a change would
+// break a host that was compiled earlier; new functions, and new fields at the
+// end of structs that begin with their size, do not change it.
+uint32_t rollout_abi_version(void);
+
+// The version of the loaded library as a text such as "0.1.0". Never NULL, and
+// valid for as long as the library is loaded.
+const char *rollout_version(void);
+
+#ifdef __cplusplus
+}  // extern "C"
+#endif  // __cplusplus
+
+// Helpers, compiled into the host.
+
+// An empty request of the host's size.
+static inline RolloutRequest rollout_request(void) {
+  RolloutRequest request;
+  memset(&request, 0, sizeof(request));
+  request.size = sizeof(request);
+  return request;
+}
+
+// An error object, ready to be passed.
+static inline RolloutError rollout_error(void) {
+  RolloutError error;
+  memset(&error, 0, sizeof(error));
+  error.size = sizeof(error);
+  error.index = -1;
+  return error;
+}
+
+// An input with strides, in numbers.
+static inline RolloutInput rollout_strided(const double* values, size_t count,
+                                           size_t rollout_stride, size_t step_stride) {
+  RolloutInput input;
+  input.values = values;
+  input.count = count;
+  input.rollout_stride = rollout_stride;
+  input.step_stride = step_stride;
+  return input;
+}
+
+// One row for each rollout (nbatch x size).
+static inline RolloutInput rollout_rows(const double* values, size_t nbatch, size_t size) {
+  return rollout_strided(values, nbatch * size, size, 0);
+}
+
+// One row (size) for all rollouts and steps.
+static inline RolloutInput rollout_shared(const double* values, size_t size) {
+  return rollout_strided(values, size, 0, 0);
+}
+
+// One row for each rollout and step (nbatch x nstep x size).
+static inline RolloutInput rollout_steps(const double* values, size_t nbatch, size_t nstep,
+                                         size_t size) {
+  return rollout_strided(values, nbatch * nstep * size, nstep * size, size);
+}
+
+// One row for each step (nstep x size), the same for all rollouts.
+static inline RolloutInput rollout_shared_steps(const double* values, size_t nstep, size_t size) {
+  return rollout_strided(values, nstep * size, 0, size);
+}
+
+// An output of count numbers.
+static inline RolloutOutput rollout_output(double* values, size_t count) {
+  RolloutOutput output;
+  output.values = values;
+  output.count = count;
+  return output;
+}
+
+#endif  // ROLLOUT_H_

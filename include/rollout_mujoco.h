@@ -1,0 +1,157 @@
+// rollout_mujoco.h: what rollout.h needs to know of MuJoCo, from the host's own
+// mujoco.h. Header-only; C99 and C++11 (MuJoCo's own headers need C++17 from 3.2.3
+// on). MuJoCo 3.0.0 to 4.0.0.
+//
+// The library itself neither links MuJoCo nor reads any of its structs, so one
+// librollout serves every release. What is read here is compiled into the host,
+// which has the headers that fit its libmujoco; the library refuses an engine
+// whose headers and libmujoco are of different releases.
+//
+//   RolloutEngine engine = rollout_mujoco_engine();
+//   RolloutModel model = rollout_mujoco_model(m);      // m: const mjModel*
+//   RolloutData data = rollout_mujoco_data(d);         // d: mjData* made from m
+//
+// The descriptions cost little and hold addresses: make a new one when a model or
+// data was made anew, when a model was recompiled, and when the model's plugins or
+// its sleep flag have changed. One model serves any number of data. The host must
+// not change a model, or use a data, while a request uses it.
+
+#ifndef ROLLOUT_MUJOCO_H_
+#define ROLLOUT_MUJOCO_H_
+
+#include <stdint.h>
+#include <string.h>
+
+#include <mujoco/mjxmacro.h>
+#include <mujoco/mujoco.h>
+
+#include "rollout.h"
+
+// The table of MuJoCo's functions and of the state specs of this release.
+static inline RolloutEngine rollout_mujoco_engine(void) {
+  RolloutEngine engine;
+  memset(&engine, 0, sizeof(engine));
+  engine.size = sizeof(engine);
+  engine.version = ROLLOUT_ENGINE_VERSION;
+  engine.number_size = sizeof(mjtNum);
+  engine.header_release = mjVERSION_HEADER;
+  engine.library_release = mj_version();
+  // The casts only forget what the pointers point to, and the sign of a spec.
+  engine.step = (void (*)(const void*, void*))mj_step;
+  engine.state_size = (int (*)(const void*, uint32_t))mj_stateSize;
+  engine.get_state = (void (*)(const void*, const void*, double*, uint32_t))mj_getState;
+  engine.set_state = (void (*)(const void*, void*, const double*, uint32_t))mj_setState;
+  engine.reset = (void (*)(const void*, void*))mj_resetData;
+  engine.full_physics = mjSTATE_FULLPHYSICS;
+  engine.user = mjSTATE_USER;
+  engine.warmstart = mjSTATE_WARMSTART;
+  engine.ctrl = mjSTATE_CTRL;
+  engine.model_inputs = mjSTATE_EQ_ACTIVE | mjSTATE_MOCAP_POS | mjSTATE_MOCAP_QUAT;
+  engine.diverged_warnings =
+      (1u << mjWARN_BADQPOS) | (1u << mjWARN_BADQVEL) | (1u << mjWARN_BADQACC);
+  return engine;
+}
+
+// Numbers in a start state and in a row of the state output.
+static inline size_t rollout_mujoco_nstate(const mjModel* m) {
+  return (size_t)mj_stateSize(m, mjSTATE_FULLPHYSICS);
+}
+
+// The signature of a layout: where each array of a data begins, the size of its
+// arena, and which plugins it was made for. It can be made from a data and from the
+// model that the data belongs to, and is equal for all models of one shape.
+// MuJoCo's own signature (from 3.3.1) does not serve: it is the same for models
+// with different sizes of user data, and a model saved as MJB loses it.
+static inline uint64_t rollout_mujoco_mix(uint64_t hash, uint64_t value) {
+  return (hash ^ value) * UINT64_C(1099511628211);
+}
+
+// Where mj_makeData puts the arrays of a data of this model: one behind the other,
+// each at a multiple of 64 bytes (so in every release from 3.0.0 to 4.0.0; a test
+// compares it with the data).
+static inline uint64_t rollout_mujoco_model_layout(const mjModel* m) {
+  uint64_t hash = (uint64_t)m->narena;
+  uint64_t offset = 0;
+  int i;
+#ifdef MJDATA_POINTERS_PREAMBLE
+  MJDATA_POINTERS_PREAMBLE(m)
+  (void)nv;
+#endif
+#pragma push_macro("X")
+#undef X
+#define X(type, name, nr, nc)              \
+  offset = (offset + 63) / 64 * 64;        \
+  hash = rollout_mujoco_mix(hash, offset); \
+  offset += (uint64_t)sizeof(type) * (uint64_t)(m->nr) * (uint64_t)(nc);
+  MJDATA_POINTERS
+#undef X
+#pragma pop_macro("X")
+  for (i = 0; i < (int)m->nplugin; i++) {
+    hash = rollout_mujoco_mix(hash, (uint64_t)m->plugin[i]);
+  }
+  return hash;
+}
+
+// Where the arrays of this data are.
+static inline uint64_t rollout_mujoco_data_layout(const mjData* d) {
+  uint64_t hash = (uint64_t)d->narena;
+  int i;
+#pragma push_macro("X")
+#undef X
+#define X(type, name, nr, nc) \
+  hash = rollout_mujoco_mix(hash, (uint64_t)((uintptr_t)d->name - (uintptr_t)d->buffer));
+  MJDATA_POINTERS
+#undef X
+#pragma pop_macro("X")
+  for (i = 0; i < d->nplugin; i++) {
+    hash = rollout_mujoco_mix(hash, (uint64_t)d->plugin[i]);
+  }
+  return hash;
+}
+
+// What the library needs to know of a model. NULL gives a description that the
+// library refuses.
+static inline RolloutModel rollout_mujoco_model(const mjModel* m) {
+  RolloutModel model;
+  memset(&model, 0, sizeof(model));
+  if (!m) {
+    return model;
+  }
+  model.model = m;
+  model.layout = rollout_mujoco_model_layout(m);
+  model.nsensordata = (size_t)m->nsensordata;
+  model.nplugin = (size_t)m->nplugin;
+  // A plugin may keep state of its own, which mj_resetData makes anew.
+  if (m->nplugin > 0) {
+    model.flags |= ROLLOUT_MODEL_HIDDEN_STATE;
+  }
+#if mjVERSION_HEADER >= 340
+  // Which trees are asleep is not part of the state.
+  if (m->opt.enableflags & mjENBL_SLEEP) {
+    model.flags |= ROLLOUT_MODEL_HIDDEN_STATE;
+  }
+#endif
+  return model;
+}
+
+// What the library needs to know of a data. NULL gives a description that the
+// library refuses.
+static inline RolloutData rollout_mujoco_data(mjData* d) {
+  RolloutData data;
+  memset(&data, 0, sizeof(data));
+  if (!d) {
+    return data;
+  }
+  data.data = d;
+  data.sensordata = d->sensordata;
+  data.warning_number = &d->warning[0].number;
+  data.nwarning = mjNWARNING;
+  data.layout = rollout_mujoco_data_layout(d);
+  data.nplugin = (size_t)d->nplugin;
+  if (d->threadpool) {
+    data.flags |= ROLLOUT_DATA_ENGINE_THREADS;
+  }
+  return data;
+}
+
+#endif  // ROLLOUT_MUJOCO_H_

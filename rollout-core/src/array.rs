@@ -1,0 +1,303 @@
+//! The caller's arrays: inputs with strides, and outputs.
+//!
+//! All numbers are `f64` (MuJoCo's `mjtNum`), counted in numbers, never in
+//! bytes. Every array carries its own count, and [`Request::new`] compares it
+//! with what the request needs: exactly as many numbers as will be read or
+//! written. A buffer of the wrong size, or a stride that was forgotten, is
+//! therefore refused instead of giving plausible nonsense.
+//!
+//! [`Request::new`]: crate::Request::new
+
+use std::fmt;
+use std::marker::PhantomData;
+use std::mem;
+use std::ops::Range;
+
+use crate::error::{Error, ErrorKind};
+
+/// An array that a request reads: one row per rollout, or per rollout and step.
+///
+/// The row of rollout `r` at step `t` begins at number
+/// `r * rollout_stride + t * step_stride`. A stride of zero lets one row serve
+/// all rollouts or all steps without a copy.
+#[derive(Clone, Copy, Debug)]
+pub struct Input<'a> {
+    values: *const f64,
+    count: usize,
+    rollout_stride: usize,
+    step_stride: usize,
+    borrow: PhantomData<&'a [f64]>,
+}
+
+// SAFETY: an Input stands for a shared borrow of f64, which is Send and Sync.
+unsafe impl Send for Input<'_> {}
+// SAFETY: as above.
+unsafe impl Sync for Input<'_> {}
+
+impl<'a> Input<'a> {
+    /// A contiguous (nbatch x `row`) array: one row for each rollout.
+    pub fn rows(values: &'a [f64], row: usize) -> Self {
+        Self::strided(values, row, 0)
+    }
+
+    /// One row for all rollouts (and all steps).
+    pub fn shared(values: &'a [f64]) -> Self {
+        Self::strided(values, 0, 0)
+    }
+
+    /// A contiguous (nbatch x `nstep` x `row`) array: one row for each rollout and step.
+    pub fn steps(values: &'a [f64], nstep: usize, row: usize) -> Self {
+        Self::strided(values, nstep.saturating_mul(row), row)
+    }
+
+    /// A contiguous (nstep x `row`) array: one sequence for all rollouts.
+    pub fn shared_steps(values: &'a [f64], row: usize) -> Self {
+        Self::strided(values, 0, row)
+    }
+
+    /// Rows at given distances, in numbers.
+    pub fn strided(values: &'a [f64], rollout_stride: usize, step_stride: usize) -> Self {
+        // SAFETY: a slice is valid for its length and lifetime.
+        unsafe { Self::from_raw(values.as_ptr(), values.len(), rollout_stride, step_stride) }
+    }
+
+    /// Rows at given distances, in numbers, from a pointer that may be null or
+    /// misaligned: [`Request::new`](crate::Request::new) looks.
+    ///
+    /// # Safety
+    ///
+    /// * If `values` is neither null nor misaligned, `count` numbers can be read
+    ///   there for the lifetime `'a`, and nobody writes to them.
+    pub unsafe fn from_raw(
+        values: *const f64,
+        count: usize,
+        rollout_stride: usize,
+        step_stride: usize,
+    ) -> Self {
+        Self {
+            values,
+            count,
+            rollout_stride,
+            step_stride,
+            borrow: PhantomData,
+        }
+    }
+
+    /// Checks the array against (nbatch x nstep x row); an input that has one
+    /// row per rollout has no `nstep`.
+    pub(crate) fn check(
+        &self,
+        name: &str,
+        nbatch: usize,
+        nstep: Option<usize>,
+        row: usize,
+    ) -> Result<Rows, Error> {
+        if nstep.is_none() && self.step_stride != 0 {
+            return Err(Error::new(
+                ErrorKind::WrongSize,
+                format_args!("{name}.step_stride"),
+                format_args!("is {}, but {name} has no steps", self.step_stride),
+            ));
+        }
+        let nstep = nstep.unwrap_or(1);
+        if nbatch > 0 && nstep > 0 && row > 0 {
+            let needed = self
+                .extent(nbatch, nstep, row)
+                .ok_or_else(|| overflow(format_args!("{name}.rollout_stride")))?;
+            check_pointer(self.values, needed, format_args!("{name}.values"))?;
+            if self.count != needed {
+                return Err(Error::new(
+                    ErrorKind::WrongSize,
+                    format_args!("{name}.count"),
+                    format_args!(
+                        "is {}, but {nbatch} rollouts x {nstep} steps of rows of {row} numbers, at \
+                         strides of {} and {}, read {needed}",
+                        self.count, self.rollout_stride, self.step_stride
+                    ),
+                ));
+            }
+        }
+        Ok(Rows {
+            values: self.values,
+            rollout_stride: self.rollout_stride,
+            step_stride: self.step_stride,
+        })
+    }
+
+    /// Numbers from the first to the last that is read, or `None` if that
+    /// overflows. All three sizes are at least 1.
+    fn extent(&self, nbatch: usize, nstep: usize, row: usize) -> Option<usize> {
+        let last_rollout = (nbatch - 1).checked_mul(self.rollout_stride)?;
+        let last_step = (nstep - 1).checked_mul(self.step_stride)?;
+        let extent = last_rollout.checked_add(last_step)?.checked_add(row)?;
+        addressable::<f64>(extent)
+    }
+
+    pub(crate) fn span(&self, name: &'static str) -> Span {
+        Span::new(name, self.values, self.count)
+    }
+}
+
+/// A checked [`Input`]: what the kernel reads.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Rows {
+    values: *const f64,
+    rollout_stride: usize,
+    step_stride: usize,
+}
+
+impl Rows {
+    /// The first number of the row of one rollout and step.
+    ///
+    /// # Safety
+    ///
+    /// * `rollout` and `step` are below the sizes that the array was checked for.
+    pub(crate) unsafe fn row(&self, rollout: usize, step: usize) -> *const f64 {
+        let offset = rollout * self.rollout_stride + step * self.step_stride;
+        // SAFETY: `Input::check` found the largest offset, plus a row, to be
+        // within the array; this one is not larger, by the caller's promise.
+        // (Where nothing is ever read, the pointer may be null and the offset
+        // is not used: wrapping_add keeps even that defined.)
+        self.values.wrapping_add(offset)
+    }
+}
+
+/// A contiguous array that a request writes: numbers, outcomes or texts.
+#[derive(Debug)]
+pub struct Output<'a, T = f64> {
+    values: *mut T,
+    count: usize,
+    borrow: PhantomData<&'a mut [T]>,
+}
+
+// SAFETY: an Output stands for an exclusive borrow of T.
+unsafe impl<T: Send> Send for Output<'_, T> {}
+// SAFETY: as above.
+unsafe impl<T: Sync> Sync for Output<'_, T> {}
+
+impl<'a, T> Output<'a, T> {
+    /// The array to write to.
+    pub fn new(values: &'a mut [T]) -> Self {
+        // SAFETY: an exclusive slice is valid for its length and lifetime.
+        unsafe { Self::from_raw(values.as_mut_ptr(), values.len()) }
+    }
+
+    /// The array to write to, from a pointer that may be null or misaligned:
+    /// [`Request::new`](crate::Request::new) looks. The memory need not be
+    /// initialised.
+    ///
+    /// # Safety
+    ///
+    /// * If `values` is neither null nor misaligned, `count` values can be
+    ///   written and read there for the lifetime `'a`, and nobody else touches
+    ///   them.
+    pub unsafe fn from_raw(values: *mut T, count: usize) -> Self {
+        Self {
+            values,
+            count,
+            borrow: PhantomData,
+        }
+    }
+
+    /// Checks the array against its dimensions and gives its address.
+    pub(crate) fn check<const N: usize>(
+        &self,
+        name: &str,
+        dimensions: [usize; N],
+    ) -> Result<*mut T, Error> {
+        let needed = dimensions
+            .iter()
+            .try_fold(1_usize, |product, &n| product.checked_mul(n))
+            .and_then(addressable::<T>)
+            .ok_or_else(|| overflow(format_args!("{name}.count")))?;
+        check_pointer(self.values, needed, format_args!("{name}.values"))?;
+        if self.count != needed {
+            return Err(Error::new(
+                ErrorKind::WrongSize,
+                format_args!("{name}.count"),
+                format_args!(
+                    "is {}, but must be {needed}, the product of {dimensions:?}",
+                    self.count
+                ),
+            ));
+        }
+        Ok(self.values)
+    }
+
+    pub(crate) fn span(&self, name: &'static str) -> Span {
+        Span::new(name, self.values, self.count)
+    }
+}
+
+/// The memory of one argument, for the search for overlaps.
+#[derive(Clone, Debug)]
+pub(crate) struct Span {
+    name: &'static str,
+    bytes: Range<usize>,
+}
+
+impl Span {
+    pub(crate) fn new<T>(name: &'static str, start: *const T, count: usize) -> Self {
+        let start = start as usize;
+        let bytes = start..start.saturating_add(count.saturating_mul(mem::size_of::<T>()));
+        Self { name, bytes }
+    }
+
+    /// Refuses two arguments that share memory.
+    pub(crate) fn check_apart(&self, other: &Span) -> Result<(), Error> {
+        let apart = self.bytes.is_empty()
+            || other.bytes.is_empty()
+            || self.bytes.end <= other.bytes.start
+            || other.bytes.end <= self.bytes.start;
+        if apart {
+            return Ok(());
+        }
+        Err(Error::new(
+            ErrorKind::Overlap,
+            self.name,
+            format_args!("shares memory with {}", other.name),
+        ))
+    }
+}
+
+/// `count` values, if an object of that size can exist.
+fn addressable<T>(count: usize) -> Option<usize> {
+    let largest = isize::MAX as usize / mem::size_of::<T>();
+    (count <= largest).then_some(count)
+}
+
+fn overflow(argument: fmt::Arguments<'_>) -> Error {
+    Error::new(
+        ErrorKind::Overflow,
+        argument,
+        "the product of the sizes does not fit the address space",
+    )
+}
+
+/// Refuses a pointer to `count` values that is null or misaligned. Nothing is
+/// read through it, so a null pointer to nothing is fine. The name is only
+/// formatted for an error: a request that passes allocates no text.
+///
+/// # Errors
+///
+/// [`ErrorKind::NullPointer`], [`ErrorKind::Misaligned`].
+pub fn check_pointer<T>(
+    pointer: *const T,
+    count: usize,
+    name: fmt::Arguments<'_>,
+) -> Result<(), Error> {
+    if pointer.is_null() {
+        if count == 0 {
+            return Ok(());
+        }
+        return Err(Error::new(ErrorKind::NullPointer, name, "is null"));
+    }
+    if !pointer.is_aligned() {
+        return Err(Error::new(
+            ErrorKind::Misaligned,
+            name,
+            format_args!("is not aligned to {} bytes", mem::align_of::<T>()),
+        ));
+    }
+    Ok(())
+}

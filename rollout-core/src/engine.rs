@@ -1,0 +1,470 @@
+//! The engine: the table of C functions that steps a simulation, and what a
+//! host says about the models and data that the table works on.
+//!
+//! The structs of this module are part of the C ABI (`RolloutEngine`,
+//! `RolloutModel`, `RolloutData`). For MuJoCo the header `rollout_mujoco.h`
+//! fills them from the host's own `mujoco.h`; a simulator written in Rust
+//! implements [`Simulator`](crate::Simulator) instead.
+
+use std::borrow::Cow;
+use std::ffi::{c_char, c_int, c_void};
+use std::marker::PhantomData;
+use std::mem;
+
+use crate::array::check_pointer;
+use crate::error::{Error, ErrorKind};
+use crate::simulator::{Simulator, Slot};
+
+/// The version of the meaning of the engine table.
+pub const ENGINE_VERSION: u32 = 1;
+
+/// Flag of a model: its data have state outside the state vector, which a reset
+/// restores (MuJoCo: sleep is enabled, or there are plugins). The data is then
+/// reset before every rollout.
+pub const MODEL_HIDDEN_STATE: u32 = 1 << 0;
+/// Flag of a model: its data have state outside the state vector, which not even
+/// a reset restores. Such a model is refused.
+pub const MODEL_UNRESETTABLE_STATE: u32 = 1 << 1;
+/// Flag of a data: an engine thread pool is attached to it (MuJoCo:
+/// mju_bindThreadPool). Such a data is refused.
+pub const DATA_ENGINE_THREADS: u32 = 1 << 0;
+
+/// A table of functions that steps a simulation, with MuJoCo's shapes and
+/// meanings: mj_step, mj_stateSize, mj_getState, mj_setState and mj_resetData fit
+/// it as they are. The functions are called from several threads at once, each
+/// with another data. They must return: neither an exception nor a jump may leave
+/// them.
+///
+/// A state spec is a set of bits, each for one component of the state. Their
+/// values differ between engines and between releases of MuJoCo, so the host
+/// states those of the release it has.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct Engine {
+    /// The sizeof of this struct; set by the host.
+    pub size: usize,
+    /// ROLLOUT_ENGINE_VERSION.
+    pub version: u32,
+    /// Bytes of one number: 8. A single precision engine is refused.
+    pub number_size: u32,
+    /// The release whose headers the host was compiled with (mjVERSION_HEADER);
+    /// any number where the engine has no releases.
+    pub header_release: i32,
+    /// The release that is loaded (mj_version()). Must be equal to
+    /// `header_release`, since addresses were taken from the headers.
+    pub library_release: i32,
+    /// Advances `data` by one time step of `model`, and leaves in the data's
+    /// sensor values those of the state before the step (mj_step).
+    pub step: Option<unsafe extern "C" fn(model: *const c_void, data: *mut c_void)>,
+    /// The numbers in the components named by `spec` (mj_stateSize).
+    pub state_size: Option<unsafe extern "C" fn(model: *const c_void, spec: u32) -> c_int>,
+    /// Writes the components named by `spec`, in the order of their bits, to
+    /// `state` (mj_getState).
+    pub get_state: Option<
+        unsafe extern "C" fn(model: *const c_void, data: *const c_void, state: *mut f64, spec: u32),
+    >,
+    /// Sets the components named by `spec`, in the order of their bits, from
+    /// `state` (mj_setState).
+    pub set_state: Option<
+        unsafe extern "C" fn(model: *const c_void, data: *mut c_void, state: *const f64, spec: u32),
+    >,
+    /// Sets `data` to the initial state of `model`, as if it had just been made
+    /// (mj_resetData).
+    pub reset: Option<unsafe extern "C" fn(model: *const c_void, data: *mut c_void)>,
+    /// How an engine reports an error; NULL if it has no such report. Asked after
+    /// the calls above, on the thread that made them. Returns 0 if they succeeded;
+    /// otherwise another value, and then writes the reason to `text`, at most
+    /// `size` bytes with the NUL that ends it, and forgets the error.
+    pub take_error:
+        Option<unsafe extern "C" fn(data: *mut c_void, text: *mut c_char, size: usize) -> c_int>,
+    /// Spec of the state that a rollout starts from and records
+    /// (mjSTATE_FULLPHYSICS).
+    pub full_physics: u32,
+    /// Spec of all inputs (mjSTATE_USER).
+    pub user: u32,
+    /// Spec of the solver's warm start (mjSTATE_WARMSTART); 0 if there is none.
+    pub warmstart: u32,
+    /// Spec of the controls, a part of `user` (mjSTATE_CTRL).
+    pub ctrl: u32,
+    /// Spec of the inputs whose defaults are not zero but come from the model, a
+    /// part of `user` (mjSTATE_EQ_ACTIVE | mjSTATE_MOCAP_POS | mjSTATE_MOCAP_QUAT).
+    pub model_inputs: u32,
+    /// The kinds of warning that mean divergence: bit k stands for kind k
+    /// (mjWARN_BADQPOS, mjWARN_BADQVEL, mjWARN_BADQACC).
+    pub diverged_warnings: u32,
+}
+
+/// What a host says about one model; for MuJoCo from rollout_mujoco_model(). The
+/// layout of this struct is fixed.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct Model {
+    /// The model (const mjModel*). Only read, by all threads at once; it must not
+    /// change while a request uses it.
+    pub model: *const c_void,
+    /// Signature of the layout of the data that belong to this model. Models of
+    /// one request have equal signatures.
+    pub layout: u64,
+    /// Numbers in the data's sensor values (mjModel.nsensordata).
+    pub nsensordata: usize,
+    /// Number of plugin instances (mjModel.nplugin).
+    pub nplugin: usize,
+    /// ROLLOUT_MODEL_HIDDEN_STATE, ROLLOUT_MODEL_UNRESETTABLE_STATE, or 0.
+    pub flags: u32,
+}
+
+/// What a host says about one data; for MuJoCo from rollout_mujoco_data(). The
+/// addresses must belong to this data as long as a request uses it. The layout of
+/// this struct is fixed.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct Data {
+    /// The data (mjData*). During a request one thread at a time uses it, and
+    /// nobody else may.
+    pub data: *mut c_void,
+    /// The sensor values (mjData.sensordata); may be NULL if there are none.
+    pub sensordata: *mut f64,
+    /// The first warning counter (&mjData.warning[0].number). The counters are 8
+    /// bytes apart. May be NULL if `nwarning` is 0.
+    pub warning_number: *mut i32,
+    /// Number of warning kinds (mjNWARNING), at most 32.
+    pub nwarning: u32,
+    /// ROLLOUT_DATA_ENGINE_THREADS, or 0.
+    pub flags: u32,
+    /// Signature of the layout of this data; equal to that of its model.
+    pub layout: u64,
+    /// Number of plugin instances (mjData.nplugin).
+    pub nplugin: usize,
+}
+
+/// Distance between two warning counters, in counters: `sizeof(mjWarningStat)`
+/// is 8 in every release.
+const WARNING_STRIDE: usize = 2;
+
+pub(crate) type StepFn = unsafe extern "C" fn(*const c_void, *mut c_void);
+pub(crate) type StateSizeFn = unsafe extern "C" fn(*const c_void, u32) -> c_int;
+pub(crate) type GetStateFn = unsafe extern "C" fn(*const c_void, *const c_void, *mut f64, u32);
+pub(crate) type SetStateFn = unsafe extern "C" fn(*const c_void, *mut c_void, *const f64, u32);
+pub(crate) type ResetFn = unsafe extern "C" fn(*const c_void, *mut c_void);
+pub(crate) type TakeErrorFn = unsafe extern "C" fn(*mut c_void, *mut c_char, usize) -> c_int;
+
+/// The functions and specs of an [`Engine`] that has been checked.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Calls {
+    pub(crate) step: StepFn,
+    pub(crate) state_size: StateSizeFn,
+    pub(crate) get_state: GetStateFn,
+    pub(crate) set_state: SetStateFn,
+    pub(crate) reset: ResetFn,
+    pub(crate) take_error: Option<TakeErrorFn>,
+    pub(crate) full_physics: u32,
+    pub(crate) user: u32,
+    pub(crate) warmstart: u32,
+    pub(crate) ctrl: u32,
+    pub(crate) model_inputs: u32,
+    pub(crate) diverged_warnings: u32,
+}
+
+impl Engine {
+    /// Checks that the table is complete and does not contradict itself.
+    pub(crate) fn check(&self) -> Result<Calls, Error> {
+        let bad = |field: &str, reason: String| {
+            Error::new(ErrorKind::BadEngine, format_args!("engine.{field}"), reason)
+        };
+        let missing = |field: &str| {
+            Error::new(
+                ErrorKind::NullPointer,
+                format_args!("engine.{field}"),
+                "is null",
+            )
+        };
+        if self.version != ENGINE_VERSION {
+            return Err(bad(
+                "version",
+                format!("is {}, this library knows {ENGINE_VERSION}", self.version),
+            ));
+        }
+        if self.number_size as usize != mem::size_of::<f64>() {
+            return Err(bad(
+                "number_size",
+                format!(
+                    "is {}, only engines with numbers of 8 bytes are supported",
+                    self.number_size
+                ),
+            ));
+        }
+        if self.header_release != self.library_release {
+            return Err(bad(
+                "library_release",
+                format!(
+                    "is {}, but the host was compiled with the headers of {}",
+                    self.library_release, self.header_release
+                ),
+            ));
+        }
+        if self.full_physics == 0 {
+            return Err(bad("full_physics", "is empty".into()));
+        }
+        if self.full_physics & self.user != 0 {
+            return Err(bad("user", "shares bits with full_physics".into()));
+        }
+        if self.warmstart & (self.full_physics | self.user) != 0 {
+            return Err(bad(
+                "warmstart",
+                "shares bits with full_physics or user".into(),
+            ));
+        }
+        for (field, spec) in [("ctrl", self.ctrl), ("model_inputs", self.model_inputs)] {
+            if spec & !self.user != 0 {
+                return Err(bad(field, "has bits outside user".into()));
+            }
+        }
+        if self.ctrl & self.model_inputs != 0 {
+            return Err(bad("model_inputs", "shares bits with ctrl".into()));
+        }
+        Ok(Calls {
+            step: self.step.ok_or_else(|| missing("step"))?,
+            state_size: self.state_size.ok_or_else(|| missing("state_size"))?,
+            get_state: self.get_state.ok_or_else(|| missing("get_state"))?,
+            set_state: self.set_state.ok_or_else(|| missing("set_state"))?,
+            reset: self.reset.ok_or_else(|| missing("reset"))?,
+            take_error: self.take_error,
+            full_physics: self.full_physics,
+            user: self.user,
+            warmstart: self.warmstart,
+            ctrl: self.ctrl,
+            model_inputs: self.model_inputs,
+            diverged_warnings: self.diverged_warnings,
+        })
+    }
+}
+
+impl Data {
+    /// Sets all warning counters to zero.
+    ///
+    /// # Safety
+    ///
+    /// * The description was checked, and this thread is the only one to use the data.
+    pub(crate) unsafe fn clear_warnings(&self) {
+        for kind in 0..self.nwarning as usize {
+            // SAFETY: the host states `nwarning` counters at this distance, and
+            // nobody else uses the data.
+            unsafe { *self.warning_number.add(kind * WARNING_STRIDE) = 0 };
+        }
+    }
+
+    /// The lowest kind of warning that has been counted, if any.
+    ///
+    /// # Safety
+    ///
+    /// * The description was checked, and this thread is the only one to use the data.
+    pub(crate) unsafe fn first_warning(&self) -> Option<u32> {
+        // SAFETY: as in `clear_warnings`.
+        (0..self.nwarning)
+            .find(|&kind| unsafe { *self.warning_number.add(kind as usize * WARNING_STRIDE) != 0 })
+    }
+}
+
+/// What is stepped: an engine, one model for all rollouts or one for each, and
+/// one data per slot.
+///
+/// To construct one is to promise that the pointers in it are what they are
+/// said to be; everything that can be looked at is looked at when a request is
+/// made of it.
+#[derive(Clone, Debug)]
+pub struct Simulation<'a> {
+    pub(crate) engine: Engine,
+    pub(crate) models: Cow<'a, [Model]>,
+    pub(crate) data: Cow<'a, [Data]>,
+    borrow: PhantomData<&'a mut ()>,
+}
+
+// SAFETY: the pointers are used as `Simulation::new` promises: models are read
+// by all threads, and a data is used by one thread at a time, any thread.
+unsafe impl Send for Simulation<'_> {}
+// SAFETY: as above; a shared Simulation gives no access to what it points to.
+unsafe impl Sync for Simulation<'_> {}
+
+impl<'a> Simulation<'a> {
+    /// An engine with its models and data.
+    ///
+    /// # Safety
+    ///
+    /// For the lifetime `'a`:
+    ///
+    /// * The functions of `engine` behave as documented at [`Engine`], on any
+    ///   thread, for the models and data given here.
+    /// * Each non-null model points to a model of that engine with at least
+    ///   `nsensordata` sensor numbers, and nobody changes it.
+    /// * Each non-null data points to a data of that engine, made for a model of
+    ///   the layout that is stated, used by nobody else than the requests made of
+    ///   this simulation, and its addresses, where they are neither null nor
+    ///   misaligned, are those of its sensor numbers and warning counters.
+    pub unsafe fn new(
+        engine: Engine,
+        models: impl Into<Cow<'a, [Model]>>,
+        data: impl Into<Cow<'a, [Data]>>,
+    ) -> Self {
+        Self {
+            engine,
+            models: models.into(),
+            data: data.into(),
+            borrow: PhantomData,
+        }
+    }
+
+    /// A simulator written in Rust, with one model for all rollouts or one for
+    /// each, and one slot for each thread that may take part.
+    pub fn of<S: Simulator>(models: &'a [S::Model], slots: &'a mut [Slot<S>]) -> Self {
+        let models: Vec<Model> = models.iter().map(Model::of::<S>).collect();
+        let data: Vec<Data> = slots.iter_mut().map(Data::of).collect();
+        // SAFETY: the table is made for the types of these models and slots; the
+        // models are borrowed and the slots borrowed exclusively for 'a.
+        unsafe { Self::new(Engine::of::<S>(), models, data) }
+    }
+
+    /// Checks all that can be seen without calling the engine.
+    pub(crate) fn check(&self, nbatch: usize) -> Result<Calls, Error> {
+        let calls = self.engine.check()?;
+        self.check_models(nbatch)?;
+        self.check_data()?;
+        check_distinct(&self.data)?;
+        Ok(calls)
+    }
+
+    fn check_models(&self, nbatch: usize) -> Result<(), Error> {
+        let first = self.models.first().ok_or_else(|| empty("models"))?;
+        if self.models.len() != 1 && self.models.len() != nbatch {
+            return Err(Error::new(
+                ErrorKind::WrongSize,
+                "nmodel",
+                format_args!(
+                    "is {}, but must be 1 or the number of rollouts, {nbatch}",
+                    self.models.len()
+                ),
+            ));
+        }
+        for (i, model) in self.models.iter().enumerate() {
+            if model.model.is_null() {
+                return Err(Error::new(
+                    ErrorKind::NullPointer,
+                    format_args!("models[{i}].model"),
+                    "is null",
+                ));
+            }
+            if model.flags & !(MODEL_HIDDEN_STATE | MODEL_UNRESETTABLE_STATE) != 0 {
+                return Err(Error::new(
+                    ErrorKind::BadOption,
+                    format_args!("models[{i}].flags"),
+                    "has unknown bits",
+                ));
+            }
+            if model.flags & MODEL_UNRESETTABLE_STATE != 0 {
+                return Err(Error::new(
+                    ErrorKind::Unsupported,
+                    format_args!("models[{i}]"),
+                    "has state that no reset restores, so its rollouts would depend on each other",
+                ));
+            }
+            if model.nplugin > 0 && model.model != first.model {
+                return Err(Error::new(
+                    ErrorKind::Unsupported,
+                    format_args!("models[{i}]"),
+                    "has plugins: a data carries the settings of one model's plugins, so all \
+                     rollouts of a request must share that model",
+                ));
+            }
+            if (model.layout, model.nsensordata, model.nplugin)
+                != (first.layout, first.nsensordata, first.nplugin)
+            {
+                return Err(Error::new(
+                    ErrorKind::LayoutMismatch,
+                    format_args!("models[{i}]"),
+                    "has other sizes than models[0]",
+                ));
+            }
+        }
+        Ok(())
+    }
+
+    fn check_data(&self) -> Result<(), Error> {
+        if self.data.is_empty() {
+            return Err(empty("data"));
+        }
+        let model = &self.models[0];
+        for (i, data) in self.data.iter().enumerate() {
+            if data.data.is_null() {
+                return Err(Error::new(
+                    ErrorKind::NullPointer,
+                    format_args!("data[{i}].data"),
+                    "is null",
+                ));
+            }
+            if (data.layout, data.nplugin) != (model.layout, model.nplugin) {
+                return Err(Error::new(
+                    ErrorKind::LayoutMismatch,
+                    format_args!("data[{i}]"),
+                    "was made for a model of other sizes",
+                ));
+            }
+            check_pointer(
+                data.sensordata,
+                model.nsensordata,
+                format_args!("data[{i}].sensordata"),
+            )?;
+            check_pointer(
+                data.warning_number,
+                data.nwarning as usize,
+                format_args!("data[{i}].warning_number"),
+            )?;
+            if data.nwarning > u32::BITS {
+                return Err(Error::new(
+                    ErrorKind::WrongSize,
+                    format_args!("data[{i}].nwarning"),
+                    format_args!("is {}, but there are at most 32 kinds", data.nwarning),
+                ));
+            }
+            if data.flags & !DATA_ENGINE_THREADS != 0 {
+                return Err(Error::new(
+                    ErrorKind::BadOption,
+                    format_args!("data[{i}].flags"),
+                    "has unknown bits",
+                ));
+            }
+            if data.flags & DATA_ENGINE_THREADS != 0 {
+                return Err(Error::new(
+                    ErrorKind::Unsupported,
+                    format_args!("data[{i}]"),
+                    "has an engine thread pool attached",
+                ));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Refuses the same data twice.
+fn check_distinct(data: &[Data]) -> Result<(), Error> {
+    // Few data, the usual case, are compared pair by pair without allocating.
+    const FEW: usize = 32;
+    let duplicate = if data.len() <= FEW {
+        (1..data.len()).find(|&i| data[..i].iter().any(|d| d.data == data[i].data))
+    } else {
+        let mut sorted: Vec<(*mut c_void, usize)> =
+            data.iter().enumerate().map(|(i, d)| (d.data, i)).collect();
+        sorted.sort_unstable();
+        sorted.windows(2).find(|w| w[0].0 == w[1].0).map(|w| w[1].1)
+    };
+    match duplicate {
+        None => Ok(()),
+        Some(i) => Err(Error::new(
+            ErrorKind::DuplicateData,
+            format_args!("data[{i}]"),
+            "is the same data as one before it",
+        )),
+    }
+}
+
+fn empty(argument: &str) -> Error {
+    Error::new(ErrorKind::EmptyList, argument, "is empty")
+}

@@ -1,0 +1,44 @@
+//! The single-threaded heart of `rollout`: an engine table, a request that is
+//! checked once, and the kernel that runs a range of its rollouts on one data.
+//!
+//! Read in this order:
+//!
+//! * [`engine`]: the table of C functions that steps a simulation, and the
+//!   descriptions of models and data that go with it. MuJoCo's own functions
+//!   fit the table without wrappers.
+//! * [`simulator`]: the same table made from a Rust type, without unsafe code.
+//! * [`array`](mod@array): the caller's input and output arrays, with strides.
+//! * [`request`]: everything one call needs. [`Request::new`] checks it all and
+//!   refuses it whole; what it returns is trusted from then on.
+//! * [`kernel`]: the loop over rollouts and steps.
+//! * [`outcome`]: what became of each rollout.
+//! * [`error`]: why a request was refused.
+//!
+//! # Invariants
+//!
+//! * This crate starts no thread and takes no lock. Whoever runs one request on
+//!   several threads promises that each slot and each rollout has one thread at
+//!   a time ([`Request::run_range`]).
+//! * The kernel allocates nothing.
+//! * What is written for a rollout depends on the request and on the rollout's
+//!   index alone: never on the slot, on the order, or on what the data was used
+//!   for before.
+//! * No struct of the engine is read. The few addresses without an accessor
+//!   come from the host ([`engine::Data`]), as do the numeric state specs.
+//! * A refused request has changed nothing.
+
+pub mod array;
+pub mod engine;
+pub mod error;
+pub mod kernel;
+pub mod outcome;
+pub mod request;
+pub mod simulator;
+
+pub use array::{Input, Output};
+pub use engine::{Data, Engine, Model, Simulation};
+pub use error::{Error, ErrorKind};
+pub use kernel::Observer;
+pub use outcome::{Outcome, OutcomeStatus, Tally};
+pub use request::{Arrays, Fill, Request};
+pub use simulator::{Simulator, Slot};

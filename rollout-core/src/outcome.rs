@@ -1,0 +1,89 @@
+//! What became of each rollout, and of a request as a whole.
+
+/// What became of one rollout. The layout of this struct is fixed.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Outcome {
+    /// A RolloutOutcomeStatus (in Rust an `OutcomeStatus`) as a number.
+    pub status: i32,
+    /// The kind of the engine's warning that ended the rollout, in the engine's
+    /// own numbering (MuJoCo's `mjtWarning`), or -1.
+    pub warning: i32,
+    /// Valid steps: the steps before the one that warned or failed.
+    pub steps: u64,
+}
+
+/// How a rollout ended. The numbers are grouped by who ended it and are never used
+/// again for something else.
+#[repr(i32)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum OutcomeStatus {
+    /// All steps were made without a warning.
+    Completed = 0,
+    /// The engine warned during a step; the rollout ended there.
+    Warned = 1,
+    /// The engine warned of a bad position, velocity or acceleration: the
+    /// simulation diverged, and the engine has reset the state by itself.
+    Diverged = 2,
+    /// The engine reported an error during a step.
+    EngineError = 10,
+    /// The rollout was never started and its rows were not touched.
+    NotStarted = 30,
+}
+
+impl Outcome {
+    /// The outcome of a rollout that nobody has run.
+    pub const fn not_started() -> Self {
+        Self::new(OutcomeStatus::NotStarted, 0)
+    }
+
+    pub(crate) const fn new(status: OutcomeStatus, steps: usize) -> Self {
+        Self {
+            status: status as i32,
+            warning: -1,
+            steps: steps as u64,
+        }
+    }
+
+    /// Whether all steps were made without a warning.
+    pub fn completed(&self) -> bool {
+        self.status == OutcomeStatus::Completed as i32
+    }
+}
+
+/// How many rollouts ended in which way.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Tally {
+    /// Rollouts that made all their steps.
+    pub completed: usize,
+    /// Rollouts that ended with a warning, the diverged ones included.
+    pub warned: usize,
+    /// Rollouts that ended with an engine error.
+    pub failed: usize,
+    /// The lowest index among the failed rollouts.
+    pub first_failed: Option<usize>,
+}
+
+impl Tally {
+    pub(crate) fn add(&mut self, rollout: usize, outcome: &Outcome) {
+        if outcome.completed() {
+            self.completed += 1;
+        } else if outcome.warning >= 0 {
+            self.warned += 1;
+        } else {
+            self.failed += 1;
+            self.first_failed = Some(self.first_failed.map_or(rollout, |r| r.min(rollout)));
+        }
+    }
+
+    /// Adds what another thread has counted.
+    pub fn merge(&mut self, other: &Tally) {
+        self.completed += other.completed;
+        self.warned += other.warned;
+        self.failed += other.failed;
+        self.first_failed = match (self.first_failed, other.first_failed) {
+            (Some(a), Some(b)) => Some(a.min(b)),
+            (a, b) => a.or(b),
+        };
+    }
+}

@@ -1,0 +1,369 @@
+//! A request: everything one call needs, checked once and trusted afterwards.
+
+use std::borrow::Cow;
+use std::ffi::{c_char, c_void};
+use std::ptr;
+
+use crate::array::{Input, Output, Rows, Span};
+use crate::engine::{Calls, Data, MODEL_HIDDEN_STATE, Model, Simulation};
+use crate::error::{Error, ErrorKind};
+use crate::outcome::{Outcome, Tally};
+
+/// What the output rows of a rollout hold from the step on that warned or failed.
+#[repr(i32)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Fill {
+    /// NaN: no such row can be taken for a valid one.
+    #[default]
+    Nan = 0,
+    /// After a warning what mujoco.rollout gives: the state after the engine's
+    /// automatic reset. After an error the last valid row; if there is none, the
+    /// start state and zero sensordata.
+    Hold = 1,
+    /// What was there before.
+    Untouched = 2,
+}
+
+/// The sizes, arrays and options of a request.
+///
+/// `nstate`, `ncontrol` and `nwarmstart` below are the engine's sizes of
+/// `full_physics`, `control_spec` and `warmstart`.
+#[derive(Debug, Default)]
+pub struct Arrays<'a> {
+    /// Number of rollouts; may be 0.
+    pub nbatch: usize,
+    /// Steps of each rollout; may be 0.
+    pub nstep: usize,
+    /// Which inputs `control` holds: bits of the engine's `user` spec. 0 stands
+    /// for the engine's `ctrl`.
+    pub control_spec: u32,
+    /// Start states (nbatch x nstate).
+    pub initial_state: Input<'a>,
+    /// Warm starts of the solver (nbatch x nwarmstart). Default: zero.
+    pub initial_warmstart: Option<Input<'a>>,
+    /// Inputs for each step (nbatch x nstep x ncontrol). Inputs that are not
+    /// given have their defaults: zero, and for `model_inputs` the model's.
+    pub control: Option<Input<'a>>,
+    /// State after each step (nbatch x nstep x nstate).
+    pub state: Option<Output<'a>>,
+    /// Sensor values (nbatch x nstep x nsensordata). As in MuJoCo they belong to
+    /// the state before the step.
+    pub sensordata: Option<Output<'a>>,
+    /// One outcome for each rollout.
+    pub outcomes: Option<Output<'a, Outcome>>,
+    /// Room for one text for each rollout (nbatch x message_size): the engine's
+    /// error text, cut to fit and ending in NUL; empty without an error.
+    pub messages: Option<Output<'a, c_char>>,
+    /// Bytes of one text; at least 1 where there are messages.
+    pub message_size: usize,
+    /// What the rows after the valid ones hold.
+    pub fill: Fill,
+    /// Rollouts that a thread claims at a time. 0 lets the scheduler choose.
+    pub chunk_size: usize,
+}
+
+impl Default for Input<'_> {
+    /// The array of no numbers.
+    fn default() -> Self {
+        Self::shared(&[])
+    }
+}
+
+/// A request that has been checked: it can be run as often as wished.
+#[derive(Debug)]
+pub struct Request<'a> {
+    pub(crate) calls: Calls,
+    pub(crate) models: Cow<'a, [Model]>,
+    pub(crate) data: Cow<'a, [Data]>,
+    pub(crate) nbatch: usize,
+    pub(crate) nstep: usize,
+    pub(crate) nstate: usize,
+    pub(crate) nsensordata: usize,
+    pub(crate) initial_state: Rows,
+    pub(crate) initial_warmstart: Option<Rows>,
+    pub(crate) control: Option<Rows>,
+    pub(crate) control_spec: u32,
+    pub(crate) state: Option<*mut f64>,
+    pub(crate) sensordata: Option<*mut f64>,
+    pub(crate) outcomes: Option<*mut Outcome>,
+    pub(crate) messages: Option<(*mut c_char, usize)>,
+    pub(crate) fill: Fill,
+    pub(crate) defaults: Defaults,
+    chunk_size: usize,
+}
+
+/// Where a rollout's inputs and warm start come from that the request does not give.
+#[derive(Debug)]
+pub(crate) struct Defaults {
+    /// Components that are set to zero.
+    pub(crate) zero_spec: u32,
+    pub(crate) zeros: Vec<f64>,
+    /// Components that are set to the model's values, and these values.
+    /// [`Request::begin`] reads them from a data that it has reset.
+    pub(crate) model_spec: u32,
+    pub(crate) model_values: Vec<f64>,
+    /// The data is reset before every rollout: because it has hidden state, or
+    /// because each rollout has its own model and so its own `model_values`.
+    /// (One reset for each request is cheaper: it takes 0.05 to 2 steps.)
+    pub(crate) reset: bool,
+}
+
+// SAFETY: the pointers come from a Simulation and from Inputs and Outputs, which
+// are Send; nothing in a request is tied to a thread.
+unsafe impl Send for Request<'_> {}
+// SAFETY: what a shared request does, `run_range`, is unsafe; its caller promises
+// that threads use different slots and rollouts.
+unsafe impl Sync for Request<'_> {}
+
+impl<'a> Request<'a> {
+    /// Checks everything and makes a request of it, or refuses and names what is
+    /// wrong. Calls nothing of the engine but `state_size`, and writes nothing.
+    ///
+    /// # Errors
+    ///
+    /// Every kind of [`ErrorKind`]; the text names the argument.
+    pub fn new(simulation: Simulation<'a>, arrays: Arrays<'a>) -> Result<Self, Error> {
+        let Arrays { nbatch, nstep, .. } = arrays;
+        let calls = simulation.check(nbatch)?;
+        let control_spec = match arrays.control_spec {
+            0 => calls.ctrl,
+            spec => spec,
+        };
+        if control_spec & !calls.user != 0 {
+            return Err(Error::new(
+                ErrorKind::BadSpec,
+                "control_spec",
+                format_args!(
+                    "is {control_spec:#x}, but only bits of the engine's user spec {:#x} are inputs",
+                    calls.user
+                ),
+            ));
+        }
+        if calls.warmstart == 0 && arrays.initial_warmstart.is_some() {
+            return Err(Error::new(
+                ErrorKind::BadSpec,
+                "initial_warmstart",
+                "is given, but the engine has no warm start",
+            ));
+        }
+
+        // What the request does not give.
+        let given = match arrays.control {
+            Some(_) => control_spec,
+            None => 0,
+        };
+        let rest = calls.user & !given;
+        let model_spec = rest & calls.model_inputs;
+        let zero_spec = match arrays.initial_warmstart {
+            Some(_) => rest & !model_spec,
+            None => (rest & !model_spec) | calls.warmstart,
+        };
+
+        let size = |spec| state_size(&calls, &simulation.models, spec);
+        let nstate = size(calls.full_physics)?;
+        let nzero = size(zero_spec)?;
+        let nmodel_values = size(model_spec)?;
+        let nsensordata = simulation.models[0].nsensordata;
+
+        let initial_state = arrays
+            .initial_state
+            .check("initial_state", nbatch, None, nstate)?;
+        let initial_warmstart = match &arrays.initial_warmstart {
+            None => None,
+            Some(input) => {
+                Some(input.check("initial_warmstart", nbatch, None, size(calls.warmstart)?)?)
+            }
+        };
+        let control = match &arrays.control {
+            None => None,
+            Some(input) => {
+                Some(input.check("control", nbatch, Some(nstep), size(control_spec)?)?)
+            }
+        };
+        let state = check_output("state", &arrays.state, [nbatch, nstep, nstate])?;
+        let sensordata = check_output(
+            "sensordata",
+            &arrays.sensordata,
+            [nbatch, nstep, nsensordata],
+        )?;
+        let outcomes = check_output("outcomes", &arrays.outcomes, [nbatch])?;
+        let messages = check_output("messages", &arrays.messages, [nbatch, arrays.message_size])?;
+        if messages.is_some() && arrays.message_size == 0 {
+            return Err(Error::new(
+                ErrorKind::WrongSize,
+                "message_size",
+                "is 0, but a text needs at least the byte that ends it",
+            ));
+        }
+        check_overlaps(&arrays)?;
+
+        let hidden = |m: &Model| m.flags & MODEL_HIDDEN_STATE != 0;
+        let own_values = simulation.models.len() > 1 && nmodel_values > 0;
+        Ok(Self {
+            calls,
+            nbatch,
+            nstep,
+            nstate,
+            nsensordata,
+            initial_state,
+            initial_warmstart,
+            control,
+            control_spec,
+            state,
+            sensordata,
+            outcomes,
+            messages: messages.map(|texts| (texts, arrays.message_size)),
+            fill: arrays.fill,
+            defaults: Defaults {
+                zero_spec: if nzero > 0 { zero_spec } else { 0 },
+                zeros: vec![0.0; nzero],
+                model_spec: if nmodel_values > 0 { model_spec } else { 0 },
+                model_values: vec![0.0; nmodel_values],
+                reset: own_values || simulation.models.iter().any(hidden),
+            },
+            chunk_size: arrays.chunk_size,
+            models: simulation.models,
+            data: simulation.data,
+        })
+    }
+
+    /// Number of rollouts.
+    pub fn nbatch(&self) -> usize {
+        self.nbatch
+    }
+
+    /// Steps of each rollout.
+    pub fn nstep(&self) -> usize {
+        self.nstep
+    }
+
+    /// Number of data, and so the most threads that can take part.
+    pub fn ndata(&self) -> usize {
+        self.data.len()
+    }
+
+    /// The address of each data, by slot.
+    pub fn data_addresses(&self) -> impl ExactSizeIterator<Item = usize> + Clone + '_ {
+        self.data.iter().map(|data| data.data as usize)
+    }
+
+    /// Rollouts that a thread claims at a time, or 0 for the scheduler's choice.
+    pub fn chunk_size(&self) -> usize {
+        self.chunk_size
+    }
+
+    /// Readies the request for a run: outcomes say that nothing has started, and
+    /// the model's default inputs are read.
+    ///
+    /// # Safety
+    ///
+    /// * Until the run is over, nobody else uses any data of this request.
+    pub unsafe fn begin(&mut self) {
+        if let Some(outcomes) = self.outcomes {
+            for rollout in 0..self.nbatch {
+                // SAFETY: `new` found room for nbatch outcomes; they are borrowed
+                // exclusively for 'a.
+                unsafe { ptr::write(outcomes.add(rollout), Outcome::not_started()) };
+            }
+        }
+        if self.defaults.model_spec != 0 && !self.defaults.reset {
+            let (model, data) = (self.models[0].model, self.data[0].data);
+            // SAFETY: model and data belong to the engine (`Simulation::new`) and
+            // fit each other; the values have the size of their spec; nobody else
+            // uses the data, by the caller's promise.
+            unsafe {
+                (self.calls.reset)(model, data);
+                (self.calls.get_state)(
+                    model,
+                    data,
+                    self.defaults.model_values.as_mut_ptr(),
+                    self.defaults.model_spec,
+                );
+            }
+        }
+    }
+
+    /// Runs all rollouts on the calling thread and the first data.
+    pub fn run(&mut self) -> Tally {
+        // SAFETY: the request is borrowed exclusively, and by the promise of its
+        // Simulation nobody else uses the data.
+        unsafe {
+            self.begin();
+            self.run_range(0, 0..self.nbatch, &mut ())
+        }
+    }
+
+    /// The model of one rollout.
+    pub(crate) fn model(&self, rollout: usize) -> *const c_void {
+        match &*self.models {
+            [one] => one.model,
+            each => each[rollout].model,
+        }
+    }
+}
+
+/// The address of an output that is wanted.
+fn check_output<T, const N: usize>(
+    name: &str,
+    output: &Option<Output<'_, T>>,
+    dimensions: [usize; N],
+) -> Result<Option<*mut T>, Error> {
+    match output {
+        None => Ok(None),
+        Some(output) => output.check(name, dimensions).map(Some),
+    }
+}
+
+/// The size of a spec, which must be the same for all models.
+fn state_size(calls: &Calls, models: &[Model], spec: u32) -> Result<usize, Error> {
+    let size_of = |model: &Model| {
+        // SAFETY: the table and its models belong together (`Simulation::new`),
+        // and the models were found to be non-null.
+        let size = unsafe { (calls.state_size)(model.model, spec) };
+        usize::try_from(size).map_err(|_| {
+            Error::new(
+                ErrorKind::BadEngine,
+                "engine.state_size",
+                format_args!("gave {size} for the spec {spec:#x}"),
+            )
+        })
+    };
+    if spec == 0 {
+        return Ok(0);
+    }
+    let first = size_of(&models[0])?;
+    for (i, model) in models.iter().enumerate().skip(1) {
+        if size_of(model)? != first {
+            return Err(Error::new(
+                ErrorKind::LayoutMismatch,
+                format_args!("models[{i}]"),
+                format_args!("has another state size than models[0] for the spec {spec:#x}"),
+            ));
+        }
+    }
+    Ok(first)
+}
+
+/// Refuses outputs that share memory with an input or with each other.
+fn check_overlaps(arrays: &Arrays<'_>) -> Result<(), Error> {
+    let inputs: [Option<Span>; 3] = [
+        Some(arrays.initial_state.span("initial_state")),
+        arrays
+            .initial_warmstart
+            .map(|i| i.span("initial_warmstart")),
+        arrays.control.map(|i| i.span("control")),
+    ];
+    let outputs = [
+        arrays.state.as_ref().map(|o| o.span("state")),
+        arrays.sensordata.as_ref().map(|o| o.span("sensordata")),
+        arrays.outcomes.as_ref().map(|o| o.span("outcomes")),
+        arrays.messages.as_ref().map(|o| o.span("messages")),
+    ];
+    for (i, output) in outputs.iter().enumerate() {
+        let Some(output) = output else { continue };
+        for other in inputs.iter().chain(&outputs[..i]).flatten() {
+            output.check_apart(other)?;
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,240 @@
+//! Status codes, the error object, and the boundary.
+
+use std::any::Any;
+use std::ffi::c_char;
+use std::panic::{self, AssertUnwindSafe};
+use std::ptr;
+
+use rollout_core::simulator::panic_text;
+use rollout_core::{Error, ErrorKind};
+use rollout_pool::{RunError, WaitError};
+
+use crate::sized::{self, Sized_};
+
+/// What a call came to. The numbers are grouped and are never used again for
+/// something else: 0 success; 1 to 99 the request was run, but look at the
+/// outcomes; 100 to 199 an argument was refused and nothing has happened; 200 to
+/// 299 not now or not here; 300 to 399 the system refused; 400 to 499 something
+/// panicked.
+#[repr(i32)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum RolloutStatus {
+    /// Success.
+    Ok = 0,
+    /// All rollouts were run; at least one ended with an engine error. `index` in
+    /// the error object is the first of them.
+    RolloutsFailed = 1,
+    /// A pointer is NULL where something must be read or written.
+    NullPointer = 100,
+    /// A pointer is not aligned for what it points to.
+    Misaligned = 101,
+    /// A count, length or size is not the one that the request needs, or the size
+    /// field of a struct is not its sizeof.
+    WrongSize = 102,
+    /// A product of sizes does not fit the address space.
+    Overflow = 103,
+    /// A list that needs at least one element is empty.
+    EmptyList = 104,
+    /// A state spec has bits that are unknown or not allowed there.
+    BadSpec = 105,
+    /// The engine table is incomplete or contradicts itself.
+    BadEngine = 106,
+    /// A model and a data, or two models, do not belong together.
+    LayoutMismatch = 107,
+    /// The same data stands twice in one request.
+    DuplicateData = 108,
+    /// Two arrays of which one is written share memory.
+    Overlap = 109,
+    /// An option or flag has a value without a meaning.
+    BadOption = 110,
+    /// A model or data that the library cannot run with its promises kept.
+    Unsupported = 111,
+    /// A data is in use by another request in flight, in any pool of the process.
+    Busy = 200,
+    /// The wait could never end: it was asked for by a task of the same pool, or
+    /// the pool has no threads.
+    WouldDeadlock = 201,
+    /// The system refused to start a thread.
+    NoThread = 300,
+    /// A part of the library panicked: a fault of the library. Rollouts that it
+    /// hit are "not started" in their outcomes.
+    Panic = 400,
+    /// A scheduled task panicked (a Rust host's; a C task cannot).
+    TaskPanicked = 401,
+}
+
+/// Bytes of the text in a `RolloutError`, its end included.
+pub const ROLLOUT_ERROR_TEXT_SIZE: usize = 488;
+
+/// What went wrong, in words. The host owns it, on the stack or elsewhere, sets
+/// `size` once (`rollout_error()` does) and passes it to any number of calls, one
+/// after the other; each call sets the other fields. One thread at a time may use
+/// it. Every function accepts NULL instead.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct RolloutError {
+    /// sizeof(RolloutError); set by the host.
+    pub size: usize,
+    /// The status that the call returned.
+    pub status: i32,
+    /// Zero.
+    pub reserved: i32,
+    /// The rollout or slot that the error is about, or -1.
+    pub index: i64,
+    /// The reason, which names the argument at fault; ends in NUL, empty on success.
+    pub text: [c_char; ROLLOUT_ERROR_TEXT_SIZE],
+}
+
+// SAFETY: repr(C), begins with its size, all fields are numbers.
+unsafe impl Sized_ for RolloutError {}
+
+/// The name of a status, such as "null pointer"; "unknown status" for a number
+/// that is none. Never NULL, and valid for as long as the library is loaded.
+#[unsafe(no_mangle)]
+pub extern "C" fn rollout_status_name(status: i32) -> *const c_char {
+    use RolloutStatus as S;
+    let name = match status {
+        s if s == S::Ok as i32 => c"ok",
+        s if s == S::RolloutsFailed as i32 => c"rollouts failed",
+        s if s == S::NullPointer as i32 => c"null pointer",
+        s if s == S::Misaligned as i32 => c"misaligned pointer",
+        s if s == S::WrongSize as i32 => c"wrong size",
+        s if s == S::Overflow as i32 => c"overflow",
+        s if s == S::EmptyList as i32 => c"empty list",
+        s if s == S::BadSpec as i32 => c"bad spec",
+        s if s == S::BadEngine as i32 => c"bad engine",
+        s if s == S::LayoutMismatch as i32 => c"layout mismatch",
+        s if s == S::DuplicateData as i32 => c"duplicate data",
+        s if s == S::Overlap as i32 => c"overlap",
+        s if s == S::BadOption as i32 => c"bad option",
+        s if s == S::Unsupported as i32 => c"unsupported",
+        s if s == S::Busy as i32 => c"busy",
+        s if s == S::WouldDeadlock as i32 => c"would deadlock",
+        s if s == S::NoThread as i32 => c"no thread",
+        s if s == S::Panic as i32 => c"panic",
+        s if s == S::TaskPanicked as i32 => c"task panicked",
+        _ => c"unknown status",
+    };
+    name.as_ptr()
+}
+
+/// A call that did not succeed.
+#[derive(Debug)]
+pub(crate) struct Failure {
+    status: RolloutStatus,
+    index: i64,
+    text: String,
+}
+
+impl Failure {
+    pub(crate) fn new(status: RolloutStatus, text: impl Into<String>) -> Self {
+        Self {
+            status,
+            index: -1,
+            text: text.into(),
+        }
+    }
+
+    pub(crate) fn at(self, index: usize) -> Self {
+        Self {
+            index: index as i64,
+            ..self
+        }
+    }
+
+    fn of_panic(payload: &(dyn Any + Send)) -> Self {
+        let text = format!("rollout panicked: {}", panic_text(payload));
+        Self::new(RolloutStatus::Panic, text)
+    }
+}
+
+impl From<Error> for Failure {
+    fn from(error: Error) -> Self {
+        let status = match error.kind() {
+            ErrorKind::NullPointer => RolloutStatus::NullPointer,
+            ErrorKind::Misaligned => RolloutStatus::Misaligned,
+            ErrorKind::WrongSize => RolloutStatus::WrongSize,
+            ErrorKind::Overflow => RolloutStatus::Overflow,
+            ErrorKind::EmptyList => RolloutStatus::EmptyList,
+            ErrorKind::BadSpec => RolloutStatus::BadSpec,
+            ErrorKind::BadEngine => RolloutStatus::BadEngine,
+            ErrorKind::LayoutMismatch => RolloutStatus::LayoutMismatch,
+            ErrorKind::DuplicateData => RolloutStatus::DuplicateData,
+            ErrorKind::Overlap => RolloutStatus::Overlap,
+            ErrorKind::BadOption => RolloutStatus::BadOption,
+            ErrorKind::Unsupported => RolloutStatus::Unsupported,
+        };
+        Self::new(status, error.to_string())
+    }
+}
+
+impl From<RunError> for Failure {
+    fn from(error: RunError) -> Self {
+        let text = error.to_string();
+        match error {
+            RunError::Busy { slot } => Self::new(RolloutStatus::Busy, text).at(slot),
+            RunError::Panicked(_) => Self::new(RolloutStatus::Panic, text),
+        }
+    }
+}
+
+impl From<WaitError> for Failure {
+    fn from(error: WaitError) -> Self {
+        let status = match error {
+            WaitError::WouldDeadlock => RolloutStatus::WouldDeadlock,
+            WaitError::TaskPanicked(_) => RolloutStatus::TaskPanicked,
+        };
+        Self::new(status, error.to_string())
+    }
+}
+
+/// Runs the body of an exported function: no panic leaves it, and what went
+/// wrong goes to the error object. An error object that is unusable is itself a
+/// refused argument, found before the body runs.
+///
+/// # Safety
+///
+/// * `error` is null, or points to a `RolloutError` as its documentation says.
+pub(crate) unsafe fn boundary(
+    error: *mut RolloutError,
+    body: impl FnOnce() -> Result<(), Failure>,
+) -> RolloutStatus {
+    if !error.is_null() {
+        // SAFETY: the caller's promise.
+        if let Err(refused) = unsafe { sized::check(error, "error") } {
+            return Failure::from(refused).status;
+        }
+    }
+    let failure = match panic::catch_unwind(AssertUnwindSafe(body)) {
+        Ok(Ok(())) => None,
+        Ok(Err(failure)) => Some(failure),
+        Err(payload) => Some(Failure::of_panic(&*payload)),
+    };
+    let status = failure.as_ref().map_or(RolloutStatus::Ok, |f| f.status);
+    if !error.is_null() {
+        // SAFETY: checked above to be aligned and large enough; the host passes
+        // an object that is its own for the duration of the call.
+        unsafe {
+            (*error).status = status as i32;
+            (*error).reserved = 0;
+            (*error).index = failure.as_ref().map_or(-1, |f| f.index);
+            let text = failure.as_ref().map_or("", |f| f.text.as_str());
+            write_text(&raw mut (*error).text, text);
+        }
+    }
+    status
+}
+
+/// Writes a text, cut to fit at a character's boundary, and its end.
+///
+/// # Safety
+///
+/// * `to` can be written.
+unsafe fn write_text(to: *mut [c_char; ROLLOUT_ERROR_TEXT_SIZE], text: &str) {
+    let length = text.floor_char_boundary(ROLLOUT_ERROR_TEXT_SIZE - 1);
+    // SAFETY: `length` is below the size of the array.
+    unsafe {
+        ptr::copy_nonoverlapping(text.as_ptr().cast(), to.cast::<c_char>(), length);
+        *to.cast::<c_char>().add(length) = 0;
+    }
+}

@@ -1,0 +1,28 @@
+//! The C ABI of `rollout`: opaque handles, fixed-width status codes, an error
+//! object, and a boundary that no panic crosses.
+//!
+//! This crate holds no loop over steps and no lock: it checks what C passes,
+//! makes it a request of `rollout-core`, and hands that to `rollout-pool`. The
+//! header `include/rollout.h` is generated from it (`cargo xtask header`), so the
+//! documentation of its items is written for the reader of that header.
+//!
+//! Rules that a test keeps (`tests/tidy.rs`): every exported function goes
+//! through [`boundary`], except those that cannot fail; exported and declared
+//! symbols are the same.
+//!
+//! [`boundary`]: error::boundary
+
+mod error;
+mod pool;
+mod request;
+mod sized;
+mod version;
+
+pub use error::{ROLLOUT_ERROR_TEXT_SIZE, RolloutError, RolloutStatus, rollout_status_name};
+pub use pool::{
+    ROLLOUT_NTHREAD_DEFAULT, RolloutPool, RolloutTask, rollout_pool_count, rollout_pool_create,
+    rollout_pool_destroy, rollout_pool_num_threads, rollout_pool_reset_count,
+    rollout_pool_schedule, rollout_pool_wait_count, rollout_worker_id,
+};
+pub use request::{RolloutInput, RolloutOutput, RolloutRequest, rollout_run};
+pub use version::{ROLLOUT_ABI_VERSION, rollout_abi_version, rollout_version};

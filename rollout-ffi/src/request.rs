@@ -1,0 +1,268 @@
+//! A request as C writes it, and `rollout_run`.
+
+use std::ffi::c_char;
+use std::slice;
+
+use rollout_core::array::check_pointer;
+use rollout_core::{
+    Arrays, Data, Engine, Error, ErrorKind, Fill, Input, Model, Outcome, Output, Request,
+    Simulation,
+};
+
+use crate::error::{Failure, RolloutError, RolloutStatus, boundary};
+use crate::pool::{RolloutPool, handle};
+use crate::sized::{self, Sized_};
+
+/// An array that a request reads. The row of rollout r at step t begins at
+/// `values[r * rollout_stride + t * step_stride]`. A stride of 0 lets one row
+/// serve all rollouts or all steps without a copy.
+///
+/// `rollout_rows`, `rollout_shared`, `rollout_steps` and `rollout_shared_steps`
+/// make one for each usual case. An array with NULL and count 0 is not given.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct RolloutInput {
+    /// The numbers; only read, and not to change during the call.
+    pub values: *const f64,
+    /// Numbers from the first to the last that will be read, exactly: a count
+    /// that does not fit the sizes and strides is refused.
+    pub count: usize,
+    /// Numbers from one rollout's row to the next one's.
+    pub rollout_stride: usize,
+    /// Numbers from one step's row to the next one's; 0 for arrays without steps.
+    pub step_stride: usize,
+}
+
+/// An array that a request writes, contiguous in C order. It need not be
+/// initialised, and must not overlap any other array of the request.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct RolloutOutput {
+    /// Where to write; NULL (with count 0) if the output is not wanted.
+    pub values: *mut f64,
+    /// Numbers in the array, exactly: nbatch x nstep x size of a row.
+    pub count: usize,
+}
+
+/// Everything that one call needs. Zero all of it first and set `size`
+/// (`rollout_request()` does), then the fields that are wanted. The library reads
+/// it during the call only; what it points to stays the host's.
+///
+/// In this documentation nstate, ncontrol and nwarmstart are the engine's sizes
+/// (`mj_stateSize`) of `engine->full_physics`, `control_spec` and
+/// `engine->warmstart`; nsensordata is the model's.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct RolloutRequest {
+    /// sizeof(RolloutRequest); set by the host.
+    pub size: usize,
+    /// The engine's functions; for MuJoCo from `rollout_mujoco_engine()`.
+    pub engine: *const Engine,
+    /// One model for all rollouts, or one for each.
+    pub models: *const Model,
+    /// 1 or nbatch.
+    pub nmodel: usize,
+    /// The data that the rollouts run on: as many threads take part as there are
+    /// data. Which data a rollout ran on, and what it held before, never changes
+    /// the result; what it holds afterwards is not defined.
+    pub data: *const Data,
+    /// At least 1.
+    pub ndata: usize,
+    /// Number of rollouts.
+    pub nbatch: usize,
+    /// Steps of each rollout.
+    pub nstep: usize,
+    /// Which inputs `control` holds: bits of `engine->user`. 0 for `engine->ctrl`.
+    pub control_spec: u32,
+    /// What output rows hold from the step on that warned or failed:
+    /// ROLLOUT_FILL_NAN (0), ROLLOUT_FILL_HOLD or ROLLOUT_FILL_UNTOUCHED.
+    pub fill: i32,
+    /// Start states (nbatch x nstate).
+    pub initial_state: RolloutInput,
+    /// Warm starts of the solver (nbatch x nwarmstart). Not given: zero.
+    pub initial_warmstart: RolloutInput,
+    /// Inputs of each step (nbatch x nstep x ncontrol). Inputs that are not given
+    /// have their defaults: mocap poses and the activity of equality constraints
+    /// those of the model, all others zero.
+    pub control: RolloutInput,
+    /// State after each step (nbatch x nstep x nstate).
+    pub state: RolloutOutput,
+    /// Sensor values (nbatch x nstep x nsensordata). As in MuJoCo they belong to
+    /// the state before the step.
+    pub sensordata: RolloutOutput,
+    /// One outcome for each rollout, or NULL.
+    pub outcomes: *mut Outcome,
+    /// nbatch, or 0 if `outcomes` is NULL.
+    pub noutcome: usize,
+    /// nbatch texts of `message_size` bytes, one behind the other, or NULL. An
+    /// engine error's text goes to that of its rollout, cut to fit and ending in
+    /// NUL; the others become empty.
+    pub messages: *mut c_char,
+    /// nbatch x message_size, or 0 if `messages` is NULL.
+    pub nmessage: usize,
+    /// Bytes of one text.
+    pub message_size: usize,
+    /// Rollouts that a thread takes at a time; 0 for the library's choice. The
+    /// results do not depend on it.
+    pub chunk_size: usize,
+}
+
+// SAFETY: repr(C), begins with its size, all fields are numbers and raw pointers.
+unsafe impl Sized_ for RolloutRequest {}
+// SAFETY: repr(C), begins with its size; the fields are numbers and nullable
+// function pointers, for which every bit pattern is valid until they are called.
+unsafe impl Sized_ for Engine {}
+
+/// Runs all rollouts of a request and returns when they are done. The calling
+/// thread takes one of the request's data and works; the pool's threads take the
+/// others. A request with one data, or with little to do, runs on the calling
+/// thread alone. Any number of threads may call this at once, each with data of
+/// its own.
+///
+/// Equal requests give equal bits, for every number of threads, chunk size and
+/// history of the data, and the same bits as a plain loop over the engine's step.
+///
+/// Everything is checked first; a request that is refused has changed nothing,
+/// and the error's text names the argument.
+///
+/// Errors: ROLLOUTS_FAILED after the run; all statuses from 100 to 199; BUSY;
+/// PANIC.
+///
+/// # Safety
+///
+/// `pool` is NULL or a live handle. `request` is NULL or a request whose pointers
+/// are NULL or point to as much as its counts say; nobody else uses the data and
+/// the outputs, or changes the inputs, during the call, except that another
+/// request may name the same data (and one of the two is refused).
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn rollout_run(
+    pool: *mut RolloutPool,
+    request: *const RolloutRequest,
+    error: *mut RolloutError,
+) -> RolloutStatus {
+    let body = || {
+        // SAFETY: the caller's promises.
+        let (pool, mut request) = unsafe {
+            let pool = handle(pool)?;
+            (pool, checked(&sized::read(request, "request")?)?)
+        };
+        let tally = pool.run(&mut request)?;
+        match tally.first_failed {
+            None => Ok(()),
+            Some(first) => {
+                let text = format!(
+                    "{} of {} rollouts ended with an engine error, the first is {first}",
+                    tally.failed,
+                    request.nbatch()
+                );
+                Err(Failure::new(RolloutStatus::RolloutsFailed, text).at(first))
+            }
+        }
+    };
+    // SAFETY: the caller's promise.
+    unsafe { boundary(error, body) }
+}
+
+/// Makes a request of core of what C wrote.
+///
+/// # Safety
+///
+/// * As for `request` of [`rollout_run`], for the lifetime `'a`.
+unsafe fn checked<'a>(request: &RolloutRequest) -> Result<Request<'a>, Error> {
+    // SAFETY: the caller's promises: what is neither null nor misaligned has the
+    // size that is stated, and is borrowed as the types say. `list` looks at what
+    // becomes a slice here, `Request::new` at the rest.
+    unsafe {
+        let engine = sized::read(request.engine, "engine")?;
+        let models: &[Model] = list(request.models, request.nmodel, "models")?;
+        let data: &[Data] = list(request.data, request.ndata, "data")?;
+        let simulation = Simulation::new(engine, models, data);
+        let arrays = Arrays {
+            nbatch: request.nbatch,
+            nstep: request.nstep,
+            control_spec: request.control_spec,
+            initial_state: input(&request.initial_state),
+            initial_warmstart: given(&request.initial_warmstart),
+            control: given(&request.control),
+            state: wanted(request.state.values, request.state.count),
+            sensordata: wanted(request.sensordata.values, request.sensordata.count),
+            outcomes: wanted(request.outcomes, request.noutcome),
+            messages: wanted(request.messages, request.nmessage),
+            message_size: request.message_size,
+            fill: fill(request.fill)?,
+            chunk_size: request.chunk_size,
+        };
+        Request::new(simulation, arrays)
+    }
+}
+
+/// A list of descriptions.
+///
+/// # Safety
+///
+/// * If `first` is neither null nor misaligned, `count` elements can be read
+///   there for the lifetime `'a`, and nobody writes to them.
+unsafe fn list<'a, T>(first: *const T, count: usize, name: &str) -> Result<&'a [T], Error> {
+    if count == 0 {
+        return Ok(&[]);
+    }
+    check_pointer(first, count, format_args!("{name}"))?;
+    if count > isize::MAX as usize / size_of::<T>() {
+        return Err(Error::new(
+            ErrorKind::Overflow,
+            format_args!("n{}", name.trim_end_matches('s')),
+            format_args!("is {count}: no list can be that long"),
+        ));
+    }
+    // SAFETY: neither null nor misaligned, and of a size that can exist; the rest
+    // is the caller's promise.
+    Ok(unsafe { slice::from_raw_parts(first, count) })
+}
+
+/// # Safety
+///
+/// * As for [`Input::from_raw`].
+unsafe fn input<'a>(input: &RolloutInput) -> Input<'a> {
+    // SAFETY: the caller's promise.
+    unsafe {
+        Input::from_raw(
+            input.values,
+            input.count,
+            input.rollout_stride,
+            input.step_stride,
+        )
+    }
+}
+
+/// An input, unless it is not given.
+///
+/// # Safety
+///
+/// * As for [`Input::from_raw`].
+unsafe fn given<'a>(array: &RolloutInput) -> Option<Input<'a>> {
+    // SAFETY: the caller's promise.
+    (!array.values.is_null() || array.count > 0).then(|| unsafe { input(array) })
+}
+
+/// An output, unless it is not wanted.
+///
+/// # Safety
+///
+/// * As for [`Output::from_raw`].
+unsafe fn wanted<'a, T>(values: *mut T, count: usize) -> Option<Output<'a, T>> {
+    // SAFETY: the caller's promise.
+    (!values.is_null() || count > 0).then(|| unsafe { Output::from_raw(values, count) })
+}
+
+fn fill(number: i32) -> Result<Fill, Error> {
+    [Fill::Nan, Fill::Hold, Fill::Untouched]
+        .into_iter()
+        .find(|&fill| fill as i32 == number)
+        .ok_or_else(|| {
+            Error::new(
+                ErrorKind::BadOption,
+                "fill",
+                format_args!("is {number}, which is no fill policy"),
+            )
+        })
+}

@@ -1,0 +1,201 @@
+//! A request in flight: who may join it, and which rollouts are left.
+
+use std::panic::{self, AssertUnwindSafe};
+use std::ptr::NonNull;
+
+use crossbeam_utils::CachePadded;
+use rollout_core::simulator::panic_text;
+use rollout_core::{Observer, Request, Tally};
+
+use crate::sync::{AtomicUsize, Ordering};
+
+/// A request in flight. It lives on the stack of the thread that called
+/// [`Pool::run`](crate::Pool::run), which returns only after the pool's state no
+/// longer names it and nobody is inside.
+#[derive(Debug)]
+pub(crate) struct Job<'r> {
+    request: &'r Request<'r>,
+    /// Threads that can take part, the caller included.
+    threads: usize,
+    /// The first rollout that nobody has claimed. Alone on its cache line, since
+    /// all threads write it.
+    next: CachePadded<AtomicUsize>,
+    /// Workers inside; changed under the pool's lock, read by the caller without.
+    pub(crate) inside: AtomicUsize,
+}
+
+/// With the scheduler's own choice of chunks, a claim takes this part of an
+/// equal share of what is left: large chunks first, single rollouts at the end,
+/// so that threads finish together.
+const SHARE_PARTS: usize = 4;
+
+impl<'r> Job<'r> {
+    pub(crate) fn new(request: &'r Request<'r>, threads: usize) -> Self {
+        Self {
+            request,
+            threads,
+            next: CachePadded::new(AtomicUsize::new(0)),
+            inside: AtomicUsize::new(0),
+        }
+    }
+
+    /// Whether all rollouts have been claimed.
+    pub(crate) fn exhausted(&self) -> bool {
+        self.next.load(Ordering::Relaxed) == self.request.nbatch()
+    }
+
+    /// Claims the next chunk of rollouts.
+    fn claim(&self) -> Option<std::ops::Range<usize>> {
+        // Relaxed: a claim carries nothing but the numbers themselves. What the
+        // threads write is published by the pool's lock when they leave.
+        let mut start = self.next.load(Ordering::Relaxed);
+        loop {
+            let left = self.request.nbatch() - start;
+            if left == 0 {
+                return None;
+            }
+            let size = match self.request.chunk_size() {
+                0 => (left / (SHARE_PARTS * self.threads)).max(1),
+                fixed => fixed.min(left),
+            };
+            match self.next.compare_exchange_weak(
+                start,
+                start + size,
+                Ordering::Relaxed,
+                Ordering::Relaxed,
+            ) {
+                Ok(_) => return Some(start..start + size),
+                Err(now) => start = now,
+            }
+        }
+    }
+
+    /// Claims and runs chunks until none are left. A panic costs the rollouts of
+    /// its chunk, which stay "not started", and its text is returned; the other
+    /// chunks are run.
+    ///
+    /// # Safety
+    ///
+    /// * `slot` is one of the request's and this thread's alone.
+    /// * The request was begun for this job.
+    pub(crate) unsafe fn participate(
+        &self,
+        slot: usize,
+        observer: &mut impl Observer,
+    ) -> (Tally, Option<String>) {
+        let mut tally = Tally::default();
+        let mut first_panic = None;
+        while let Some(range) = self.claim() {
+            let run = AssertUnwindSafe(|| {
+                // SAFETY: a claimed range is nobody else's and is in range; the
+                // rest is the caller's promise.
+                unsafe { self.request.run_range(slot, range, observer) }
+            });
+            match panic::catch_unwind(run) {
+                Ok(ran) => tally.merge(&ran),
+                Err(payload) => {
+                    first_panic.get_or_insert_with(|| panic_text(&*payload).to_owned());
+                }
+            }
+        }
+        (tally, first_panic)
+    }
+}
+
+/// What the pool's state keeps of a job, under the lock.
+#[derive(Debug)]
+pub(crate) struct OpenJob {
+    job: NonNull<Job<'static>>,
+    /// Which slots are taken.
+    taken: Vec<bool>,
+    pub(crate) tally: Tally,
+    pub(crate) panic: Option<String>,
+}
+
+// SAFETY: the job is shared between threads by design: it is Sync (a request is,
+// and so are atomics), and outlives this entry, which its owner removes.
+unsafe impl Send for OpenJob {}
+
+/// A worker's place in a job.
+#[derive(Debug)]
+pub(crate) struct Seat {
+    job: NonNull<Job<'static>>,
+    slot: usize,
+}
+
+impl OpenJob {
+    /// An entry for `job`, whose owner has `slot`.
+    pub(crate) fn new(job: &Job<'_>, slot: usize) -> Self {
+        let mut taken = vec![false; job.request.ndata()];
+        taken[slot] = true;
+        Self {
+            job: NonNull::from(job).cast(),
+            taken,
+            tally: Tally::default(),
+            panic: None,
+        }
+    }
+
+    pub(crate) fn is(&self, job: &Job<'_>) -> bool {
+        self.job == NonNull::from(job).cast()
+    }
+
+    /// Takes a place if there is work and a free slot, the preferred one if it
+    /// is free. Called under the pool's lock.
+    pub(crate) fn join(&mut self, preferred: usize) -> Option<Seat> {
+        // SAFETY: the entry is still in the pool's state, so its owner has not
+        // returned and the job is alive.
+        let job = unsafe { self.job.as_ref() };
+        if job.exhausted() {
+            return None;
+        }
+        let slot = match self.taken.get(preferred) {
+            Some(false) => preferred,
+            _ => self.taken.iter().position(|taken| !taken)?,
+        };
+        self.taken[slot] = true;
+        // Relaxed: under the lock, which the owner takes before it looks.
+        job.inside.fetch_add(1, Ordering::Relaxed);
+        Some(Seat {
+            job: self.job,
+            slot,
+        })
+    }
+
+    /// Gives the place back, with what was counted there. Called under the
+    /// pool's lock.
+    pub(crate) fn leave(&mut self, seat: Seat, tally: &Tally, panic: Option<String>) {
+        self.taken[seat.slot] = false;
+        self.tally.merge(tally);
+        if self.panic.is_none() {
+            self.panic = panic;
+        }
+        // SAFETY: the entry is still in the pool's state, so the job is alive.
+        // Release, with the Acquire of the owner's spin: who sees that nobody is
+        // inside sees what they wrote. The owner still takes the lock, and so
+        // waits for this section to end, before it frees the job.
+        unsafe { self.job.as_ref() }
+            .inside
+            .fetch_sub(1, Ordering::Release);
+    }
+
+    /// Whether `seat` is a place in this job.
+    pub(crate) fn owns(&self, seat: &Seat) -> bool {
+        self.job == seat.job
+    }
+}
+
+impl Seat {
+    /// The slot of this place.
+    pub(crate) fn slot(&self) -> usize {
+        self.slot
+    }
+
+    /// Works on the job until no rollouts are left.
+    pub(crate) fn work(&self) -> (Tally, Option<String>) {
+        // SAFETY: the seat counts in `inside`, which the owner waits for, so the
+        // job is alive; the slot was free and is taken; the owner began the
+        // request before it opened the job.
+        unsafe { self.job.as_ref().participate(self.slot, &mut ()) }
+    }
+}

@@ -1,0 +1,480 @@
+//! The pool: its shared state, and what a host calls.
+
+use std::collections::VecDeque;
+use std::fmt;
+use std::hint;
+use std::io;
+use std::mem;
+use std::panic::{self, AssertUnwindSafe};
+use std::sync::Arc;
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+use crossbeam_utils::CachePadded;
+use rollout_core::simulator::panic_text;
+use rollout_core::{Observer, Request, Tally};
+
+use crate::busy::Claimed;
+use crate::job::{Job, OpenJob, Seat};
+use crate::sync::{AtomicU64, Event, Guard, Lock, Ordering};
+use crate::worker;
+
+type Task = Box<dyn FnOnce() + Send>;
+
+/// Why [`Pool::run`] did not give a result.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum RunError {
+    /// The data of this slot is in use by another request in flight. Nothing was
+    /// run or written.
+    Busy {
+        /// The slot.
+        slot: usize,
+    },
+    /// The engine or a part of this library panicked; the text is the panic's.
+    /// The rollouts it hit are "not started", the others have been run.
+    Panicked(String),
+}
+
+impl fmt::Display for RunError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            RunError::Busy { slot } => {
+                write!(f, "data[{slot}]: is in use by another request in flight")
+            }
+            RunError::Panicked(text) => write!(f, "a rollout panicked: {text}"),
+        }
+    }
+}
+
+impl std::error::Error for RunError {}
+
+/// Why [`Pool::wait_count`] returned without the count, or with bad news.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum WaitError {
+    /// Waiting here could never end: the calling thread is a worker of this very
+    /// pool, or the pool has no threads and the tasks that ran are too few.
+    WouldDeadlock,
+    /// The count was reached, but a task panicked since the last time it was
+    /// told; this is the text of the first.
+    TaskPanicked(String),
+}
+
+impl fmt::Display for WaitError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            WaitError::WouldDeadlock => f.write_str("waiting here would never end"),
+            WaitError::TaskPanicked(text) => write!(f, "a task panicked: {text}"),
+        }
+    }
+}
+
+impl std::error::Error for WaitError {}
+
+/// The number of threads that this process may keep busy: what its CPU affinity
+/// mask and its cgroup's CPU quota allow.
+pub fn default_nthread() -> usize {
+    thread::available_parallelism().map_or(1, usize::from)
+}
+
+/// A persistent pool of threads. See the [crate](crate) for what it runs.
+///
+/// All methods may be called from any number of threads at once.
+#[derive(Debug)]
+pub struct Pool {
+    shared: Arc<Shared>,
+    threads: Vec<JoinHandle<()>>,
+}
+
+/// What the threads of a pool share.
+#[derive(Debug)]
+pub(crate) struct Shared {
+    pub(crate) state: Lock<State>,
+    /// Workers without work wait here.
+    pub(crate) work: CachePadded<Event>,
+    /// Those who wait for a count or for their helpers wait here.
+    done: CachePadded<Event>,
+    /// Tasks completed since the last reset. Written under the lock.
+    pub(crate) count: AtomicU64,
+}
+
+/// What the lock protects.
+#[derive(Default)]
+pub(crate) struct State {
+    /// Tasks that nobody has begun, oldest first.
+    pub(crate) tasks: VecDeque<Task>,
+    /// Requests in flight that workers may join, oldest first.
+    jobs: Vec<OpenJob>,
+    /// Workers that look out for work without sleeping.
+    pub(crate) spinning: usize,
+    /// Workers that sleep, or are about to, or have been woken but not yet run.
+    pub(crate) sleeping: usize,
+    /// Threads that sleep on `done`, or are about to.
+    waiting: usize,
+    /// The first panic of a task that no waiter has been told of.
+    pub(crate) panic: Option<String>,
+    /// The pool is being dropped.
+    pub(crate) stopping: bool,
+}
+
+impl fmt::Debug for State {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("State")
+            .field("tasks", &self.tasks.len())
+            .field("jobs", &self.jobs)
+            .finish_non_exhaustive()
+    }
+}
+
+impl State {
+    /// Takes a place in the oldest request that has work and a slot left.
+    pub(crate) fn join(&mut self, preferred_slot: usize) -> Option<Seat> {
+        self.jobs
+            .iter_mut()
+            .find_map(|job| job.join(preferred_slot))
+    }
+
+    /// Gives a place back.
+    pub(crate) fn leave(&mut self, seat: Seat, tally: &Tally, panic: Option<String>) {
+        let job = self.jobs.iter_mut().find(|job| job.owns(&seat));
+        // The owner removes the entry only when nobody is inside.
+        job.expect("a job outlives its seats")
+            .leave(seat, tally, panic);
+    }
+}
+
+impl Shared {
+    /// Wakes those who wait on `done`, if any.
+    pub(crate) fn tell_waiters<'s>(&'s self, state: Guard<'s, State>) -> Guard<'s, State> {
+        if state.waiting == 0 {
+            return state;
+        }
+        self.done.advance();
+        drop(state);
+        self.done.wake(u32::MAX);
+        self.state.lock()
+    }
+
+    /// Waits until `ready` says so. It is asked under the lock whenever a task or
+    /// a helper has ended.
+    fn wait_until(&self, ready: impl Fn() -> bool) {
+        // A helper's last chunk or a last task is often about to end.
+        for _ in 0..WAIT_SPINS {
+            if ready() {
+                return;
+            }
+            hint::spin_loop();
+        }
+        let mut state = self.state.lock();
+        while !ready() {
+            state.waiting += 1;
+            let epoch = self.done.epoch();
+            drop(state);
+            self.done.sleep(epoch);
+            state = self.state.lock();
+            state.waiting -= 1;
+        }
+    }
+
+    /// Wakes sleeping workers, so that `wanted` of them are awake together with
+    /// those that spin.
+    fn wake_workers(&self, state: Guard<'_, State>, wanted: usize) {
+        let count = wanted.saturating_sub(state.spinning).min(state.sleeping);
+        drop(state);
+        self.work.wake(count as u32);
+    }
+}
+
+/// How often a waiter looks before it sleeps: a few microseconds.
+const WAIT_SPINS: usize = 500;
+
+/// Work that is left when the caller has made its first step must be worth this
+/// much of the caller's time before sleeping workers are woken for it.
+const WORTH_WAKING: Duration = Duration::from_micros(50);
+
+impl Pool {
+    /// Starts a pool of `nthread` threads. With 0 threads, tasks run inside
+    /// [`schedule`](Pool::schedule) and requests inside [`run`](Pool::run).
+    ///
+    /// The threads are named `rollout-0`, `rollout-1`, ..., have stacks of 8 MiB
+    /// and block all asynchronous signals.
+    ///
+    /// # Errors
+    ///
+    /// When the system refuses a thread; those already started have ended then.
+    pub fn new(nthread: usize) -> io::Result<Self> {
+        let shared = Arc::new(Shared {
+            state: Lock::new(State::default()),
+            work: CachePadded::default(),
+            done: CachePadded::default(),
+            count: AtomicU64::new(0),
+        });
+        let mut pool = Pool {
+            shared,
+            threads: Vec::new(),
+        };
+        let _signals = BlockedSignals::new();
+        for id in 0..nthread {
+            let shared = Arc::clone(&pool.shared);
+            let thread = thread::Builder::new()
+                .name(format!("rollout-{id}"))
+                .stack_size(8 << 20)
+                .spawn(move || worker::work(&shared, id))?;
+            pool.threads.push(thread);
+        }
+        Ok(pool)
+    }
+
+    /// The number of threads of the pool.
+    pub fn num_threads(&self) -> usize {
+        self.threads.len()
+    }
+
+    /// Hands a task to the workers. It runs as soon as one is free, whether or
+    /// not anybody waits, after the tasks scheduled before it have begun.
+    pub fn schedule(&self, task: impl FnOnce() + Send + 'static) {
+        let mut state = self.shared.state.lock();
+        if self.threads.is_empty() {
+            drop(state);
+            let panic = panic::catch_unwind(AssertUnwindSafe(task)).err();
+            let mut state = self.shared.state.lock();
+            if let Some(payload) = panic {
+                state
+                    .panic
+                    .get_or_insert_with(|| panic_text(&*payload).to_owned());
+            }
+            self.shared.count.fetch_add(1, Ordering::Release);
+            return;
+        }
+        state.tasks.push_back(Box::new(task));
+        self.shared.work.advance();
+        let wanted = state.tasks.len();
+        self.shared.wake_workers(state, wanted);
+    }
+
+    /// The number of tasks completed since the last reset, panicked ones included.
+    pub fn count(&self) -> u64 {
+        // Acquire: who sees the count sees what the tasks did.
+        self.shared.count.load(Ordering::Acquire)
+    }
+
+    /// Sets the count to zero. The count is one for the whole pool: callers that
+    /// share a pool must agree on who resets it.
+    pub fn reset_count(&self) {
+        let _state = self.shared.state.lock();
+        self.shared.count.store(0, Ordering::Release);
+    }
+
+    /// Waits until the count is at least `value`. What the counted tasks wrote is
+    /// visible afterwards.
+    ///
+    /// # Errors
+    ///
+    /// [`WaitError::WouldDeadlock`] at once, where the wait could never end;
+    /// [`WaitError::TaskPanicked`] after the wait.
+    pub fn wait_count(&self, value: u64) -> Result<(), WaitError> {
+        if self.count() < value {
+            if self.threads.is_empty() || worker::is_worker_of(&self.shared) {
+                return Err(WaitError::WouldDeadlock);
+            }
+            self.shared.wait_until(|| self.count() >= value);
+        }
+        match self.shared.state.lock().panic.take() {
+            None => Ok(()),
+            Some(text) => Err(WaitError::TaskPanicked(text)),
+        }
+    }
+
+    /// Runs all rollouts of a request and returns how they ended. The calling
+    /// thread takes one of the request's data and works; workers take the others
+    /// as they come free. With one data, or little to do, the caller does it all.
+    ///
+    /// Any number of threads may call this at once, each with data of its own. It
+    /// may also be called from inside a task.
+    ///
+    /// # Errors
+    ///
+    /// [`RunError`].
+    pub fn run(&self, request: &mut Request<'_>) -> Result<Tally, RunError> {
+        let mut request = Claimed::new(request).map_err(|slot| RunError::Busy { slot })?;
+        // SAFETY: the data are claimed: no other request uses them, and by the
+        // promise of the request's Simulation nobody else does.
+        unsafe { request.begin() };
+        let request: &Request<'_> = &request;
+
+        let helpers = self
+            .num_threads()
+            .min(request.ndata() - 1)
+            .min(request.nbatch().saturating_sub(1));
+        let job: &Job<'_> = &Job::new(request, helpers + 1);
+        let slot = Some(worker::preferred_slot())
+            .filter(|&slot| slot < request.ndata())
+            .unwrap_or(0);
+        worker::remember_slot(slot);
+        let (tally, panic) = if helpers == 0 {
+            // SAFETY: the job is not shared, and the request was begun.
+            unsafe { job.participate(slot, &mut ()) }
+        } else {
+            self.share(job, slot, helpers, request.nbatch() * request.nstep())
+        };
+        match panic {
+            None => Ok(tally),
+            Some(text) => Err(RunError::Panicked(text)),
+        }
+    }
+
+    /// Runs a job on this thread and at most `helpers` workers.
+    fn share<'s>(
+        &'s self,
+        job: &'s Job<'s>,
+        slot: usize,
+        helpers: usize,
+        steps: usize,
+    ) -> (Tally, Option<String>) {
+        let shared = &*self.shared;
+        let mut state = shared.state.lock();
+        state.jobs.push(OpenJob::new(job, slot));
+        shared.work.advance();
+        drop(state);
+        // From here to the removal below nothing may unwind: a worker may be
+        // using the job. `participate` catches panics; should anything else fail,
+        // the guard ends the process rather than leave workers with a dangling job.
+        let bomb = AbortOnUnwind;
+
+        let mut invitation = Invitation {
+            shared,
+            job,
+            helpers,
+            steps,
+            start: Instant::now(),
+            open: true,
+        };
+        // SAFETY: the slot was taken when the job was opened; the request was begun.
+        let (mut tally, mut panic) = unsafe { job.participate(slot, &mut invitation) };
+        // Nobody joins from here on, since nothing is left to claim.
+        // Acquire, with the Release in `leave`: the helpers' rows are visible.
+        shared.wait_until(|| job.inside.load(Ordering::Acquire) == 0);
+
+        let mut state = shared.state.lock();
+        let entry = state.jobs.iter().position(|open| open.is(job));
+        let entry = state
+            .jobs
+            .remove(entry.expect("only its owner removes a job"));
+        drop(state);
+        mem::forget(bomb);
+        tally.merge(&entry.tally);
+        if panic.is_none() {
+            panic = entry.panic;
+        }
+        (tally, panic)
+    }
+}
+
+impl Drop for Pool {
+    /// Runs the tasks that were scheduled, then ends the threads and waits for
+    /// them. From inside a task of this very pool, it does not wait.
+    fn drop(&mut self) {
+        let mut state = self.shared.state.lock();
+        state.stopping = true;
+        self.shared.work.advance();
+        drop(state);
+        self.shared.work.wake(u32::MAX);
+        if worker::is_worker_of(&self.shared) {
+            return;
+        }
+        for thread in self.threads.drain(..) {
+            // A worker catches the panics of tasks; one of its own has already
+            // been printed, and there is nobody to tell.
+            let _ = thread.join();
+        }
+    }
+}
+
+/// Decides, after the caller's first step, whether waking workers is worth it.
+///
+/// A worker that still spins joins without being asked, at no cost. To wake a
+/// sleeping one costs the caller a system call, and it comes tens of
+/// microseconds later: by then a small request is over. So the caller measures
+/// one step and multiplies.
+struct Invitation<'s> {
+    shared: &'s Shared,
+    job: &'s Job<'s>,
+    helpers: usize,
+    steps: usize,
+    start: Instant,
+    open: bool,
+}
+
+impl Observer for Invitation<'_> {
+    #[inline]
+    fn stepped(&mut self) {
+        if self.open {
+            self.open = false;
+            self.decide();
+        }
+    }
+}
+
+impl Invitation<'_> {
+    #[cold]
+    fn decide(&self) {
+        let left = self.start.elapsed().as_nanos() * (self.steps as u128 - 1);
+        if left > WORTH_WAKING.as_nanos() {
+            let state = self.shared.state.lock();
+            let inside = self.job.inside.load(Ordering::Relaxed);
+            self.shared.wake_workers(state, self.helpers - inside);
+        }
+    }
+}
+
+/// Ends the process when dropped, which happens only while unwinding.
+struct AbortOnUnwind;
+
+impl Drop for AbortOnUnwind {
+    fn drop(&mut self) {
+        eprintln!("rollout: a panic in the middle of the pool's protocol; aborting");
+        std::process::abort();
+    }
+}
+
+/// Blocks the signals that are sent to a process (not those that a thread's own
+/// fault raises) for the calling thread, until dropped. Threads started
+/// meanwhile inherit the mask and keep it, so that a host's signals arrive on the
+/// host's threads.
+struct BlockedSignals {
+    before: libc::sigset_t,
+}
+
+impl BlockedSignals {
+    fn new() -> Self {
+        const FAULTS: [libc::c_int; 7] = [
+            libc::SIGSEGV,
+            libc::SIGBUS,
+            libc::SIGFPE,
+            libc::SIGILL,
+            libc::SIGTRAP,
+            libc::SIGSYS,
+            libc::SIGABRT,
+        ];
+        // SAFETY: plain calls on two signal sets that live here; a zeroed set is
+        // a valid one.
+        unsafe {
+            let mut block: libc::sigset_t = mem::zeroed();
+            let mut before: libc::sigset_t = mem::zeroed();
+            libc::sigfillset(&mut block);
+            for signal in FAULTS {
+                libc::sigdelset(&mut block, signal);
+            }
+            libc::pthread_sigmask(libc::SIG_BLOCK, &block, &mut before);
+            Self { before }
+        }
+    }
+}
+
+impl Drop for BlockedSignals {
+    fn drop(&mut self) {
+        // SAFETY: the set was filled by `new`.
+        unsafe {
+            libc::pthread_sigmask(libc::SIG_SETMASK, &self.before, std::ptr::null_mut());
+        }
+    }
+}

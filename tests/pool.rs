@@ -1,0 +1,478 @@
+//! The pool as its users rely on it: tasks with a shared count, and requests of
+//! several callers.
+
+use std::collections::HashSet;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Barrier, Mutex, mpsc};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use rollout_core::{Arrays, Input, Output, Request, Simulation, Slot};
+use rollout_pool::{Pool, RunError, WaitError, default_nthread, worker_id};
+use rollout_tests::bits;
+use rollout_tests::toy::{Model, Toy};
+
+/// Far more than anything here takes, even on a machine that is very busy.
+const LONG: Duration = Duration::from_secs(60);
+
+/// Waits for a condition that must come true.
+fn eventually(what: &str, condition: impl Fn() -> bool) {
+    let start = Instant::now();
+    while !condition() {
+        assert!(start.elapsed() < LONG, "never: {what}");
+        thread::yield_now();
+    }
+}
+
+#[test]
+fn tasks_are_counted() {
+    let pool = Pool::new(2).unwrap();
+    let ran = Arc::new(AtomicUsize::new(0));
+    for round in 1..=100 {
+        let before = pool.count();
+        for _ in 0..10 {
+            let ran = Arc::clone(&ran);
+            pool.schedule(move || {
+                ran.fetch_add(1, Ordering::Relaxed);
+            });
+        }
+        pool.wait_count(before + 10).unwrap();
+        assert_eq!(ran.load(Ordering::Relaxed), round * 10);
+    }
+    assert_eq!(pool.count(), 1000);
+    pool.reset_count();
+    assert_eq!(pool.count(), 0);
+    pool.wait_count(0).unwrap();
+}
+
+#[test]
+fn tasks_progress_without_a_waiter() {
+    let pool = Pool::new(1).unwrap();
+    for _ in 0..5 {
+        pool.schedule(|| {});
+    }
+    eventually("the count of 5", || pool.count() == 5);
+}
+
+#[test]
+fn tasks_run_in_the_order_of_scheduling_on_one_thread() {
+    let pool = Pool::new(1).unwrap();
+    let order = Arc::new(Mutex::new(vec![]));
+    for i in 0..100 {
+        let order = Arc::clone(&order);
+        pool.schedule(move || order.lock().unwrap().push(i));
+    }
+    pool.wait_count(100).unwrap();
+    assert_eq!(*order.lock().unwrap(), (0..100).collect::<Vec<_>>());
+}
+
+#[test]
+fn worker_ids_are_in_range_inside_tasks_and_minus_one_outside() {
+    let pool = Pool::new(3).unwrap();
+    let (send, ids) = mpsc::channel();
+    let barrier = Arc::new(Barrier::new(3));
+    for _ in 0..3 {
+        let (send, barrier) = (send.clone(), Arc::clone(&barrier));
+        pool.schedule(move || {
+            barrier.wait();
+            send.send(worker_id()).unwrap();
+        });
+    }
+    pool.wait_count(3).unwrap();
+    let ids: HashSet<i32> = ids.try_iter().collect();
+    assert_eq!(ids, HashSet::from([0, 1, 2]));
+    assert_eq!(worker_id(), -1);
+}
+
+#[test]
+fn several_threads_wait_for_one_count() {
+    let pool = Pool::new(2).unwrap();
+    let gate = Arc::new(AtomicBool::new(false));
+    thread::scope(|scope| {
+        let waiters: Vec<_> = (1..=4)
+            .map(|value| {
+                let pool = &pool;
+                scope.spawn(move || {
+                    pool.wait_count(value).unwrap();
+                    assert!(pool.count() >= value);
+                })
+            })
+            .collect();
+        for _ in 0..4 {
+            let gate = Arc::clone(&gate);
+            pool.schedule(move || {
+                while !gate.load(Ordering::Acquire) {
+                    thread::yield_now();
+                }
+            });
+        }
+        thread::sleep(Duration::from_millis(20));
+        assert!(waiters.iter().all(|waiter| !waiter.is_finished()));
+        gate.store(true, Ordering::Release);
+    });
+}
+
+#[test]
+fn a_pool_of_one_thread_takes_a_long_task_and_those_behind_it() {
+    let pool = Pool::new(1).unwrap();
+    pool.schedule(|| thread::sleep(Duration::from_millis(100)));
+    pool.schedule(|| {});
+    assert!(pool.count() < 2);
+    pool.wait_count(2).unwrap();
+}
+
+#[test]
+fn tasks_schedule_tasks() {
+    let pool = Arc::new(Pool::new(2).unwrap());
+    for _ in 0..10 {
+        let inner = Arc::clone(&pool);
+        pool.schedule(move || {
+            for _ in 0..10 {
+                inner.schedule(|| {});
+            }
+        });
+    }
+    pool.wait_count(110).unwrap();
+}
+
+#[test]
+fn a_panic_in_a_task_is_counted_and_told_once() {
+    let pool = Pool::new(2).unwrap();
+    pool.schedule(|| std::panic::panic_any("on purpose".to_owned()));
+    pool.schedule(|| {});
+    assert_eq!(
+        pool.wait_count(2),
+        Err(WaitError::TaskPanicked("on purpose".to_owned()))
+    );
+    pool.schedule(|| {});
+    assert_eq!(pool.wait_count(3), Ok(()));
+}
+
+#[test]
+fn waiting_on_a_pool_from_its_own_task_is_refused_and_on_another_works() {
+    let pool = Arc::new(Pool::new(1).unwrap());
+    let other = Arc::new(Pool::new(1).unwrap());
+    let (send, results) = mpsc::channel();
+    let (own, second) = (Arc::clone(&pool), Arc::clone(&other));
+    pool.schedule(move || {
+        send.send(own.wait_count(5)).unwrap();
+        second.schedule(|| {});
+        send.send(second.wait_count(1)).unwrap();
+    });
+    pool.wait_count(1).unwrap();
+    assert_eq!(results.recv(), Ok(Err(WaitError::WouldDeadlock)));
+    assert_eq!(results.recv(), Ok(Ok(())));
+}
+
+#[test]
+fn a_pool_without_threads_runs_tasks_inside_schedule() {
+    let pool = Pool::new(0).unwrap();
+    let here = thread::current().id();
+    let (send, thread_ids) = mpsc::channel();
+    pool.schedule(move || send.send(thread::current().id()).unwrap());
+    assert_eq!(thread_ids.try_recv(), Ok(here));
+    assert_eq!(pool.count(), 1);
+    assert_eq!(pool.wait_count(1), Ok(()));
+    assert_eq!(pool.wait_count(2), Err(WaitError::WouldDeadlock));
+}
+
+#[test]
+fn dropping_a_pool_runs_the_tasks_that_were_scheduled() {
+    let ran = Arc::new(AtomicUsize::new(0));
+    let pool = Pool::new(2).unwrap();
+    for _ in 0..100 {
+        let ran = Arc::clone(&ran);
+        pool.schedule(move || {
+            thread::sleep(Duration::from_micros(100));
+            ran.fetch_add(1, Ordering::Relaxed);
+        });
+    }
+    drop(pool);
+    assert_eq!(ran.load(Ordering::Relaxed), 100);
+}
+
+#[test]
+fn a_pool_can_be_dropped_in_its_own_task() {
+    let ran = Arc::new(AtomicUsize::new(0));
+    let pool = Arc::new(Pool::new(2).unwrap());
+    let (inside, count) = (Arc::clone(&pool), Arc::clone(&ran));
+    let (send, dropped) = mpsc::channel::<()>();
+    pool.schedule(move || {
+        dropped.recv().unwrap();
+        count.fetch_add(1, Ordering::Relaxed);
+        drop(inside);
+        count.fetch_add(1, Ordering::Relaxed);
+    });
+    drop(pool);
+    send.send(()).unwrap();
+    eventually("the task's end", || ran.load(Ordering::Relaxed) == 2);
+}
+
+#[test]
+fn pools_come_and_go() {
+    for nthread in [0, 1, 2, 5] {
+        for _ in 0..50 {
+            let pool = Pool::new(nthread).unwrap();
+            assert_eq!(pool.num_threads(), nthread);
+            pool.schedule(|| {});
+        }
+    }
+    assert!(default_nthread() >= 1);
+}
+
+#[test]
+fn worker_threads_have_names_and_leave_signals_to_the_host() {
+    let pool = Pool::new(1).unwrap();
+    let (send, names) = mpsc::channel();
+    pool.schedule(move || {
+        let name = thread::current().name().map(str::to_owned);
+        let status = std::fs::read_to_string("/proc/thread-self/status").unwrap();
+        send.send((name, status)).unwrap();
+    });
+    let (name, status) = names.recv().unwrap();
+    assert_eq!(name.as_deref(), Some("rollout-0"));
+    let blocked = status
+        .lines()
+        .find_map(|line| line.strip_prefix("SigBlk:"))
+        .map(|mask| u64::from_str_radix(mask.trim(), 16).unwrap())
+        .unwrap();
+    let bit = |signal: u32| blocked >> (signal - 1) & 1;
+    let (sigint, sigsegv) = (2, 11);
+    assert_eq!((bit(sigint), bit(sigsegv)), (1, 0));
+    // And the host's own mask is as it was.
+    let host = std::fs::read_to_string("/proc/thread-self/status").unwrap();
+    assert!(host.contains("SigBlk:\t0000000000000000"), "{host}");
+}
+
+/// A job of the toy that takes a while: nbatch rollouts of 50 steps.
+struct Work {
+    models: [Model; 1],
+    slots: Vec<Slot<Toy>>,
+    nbatch: usize,
+    start: Vec<f64>,
+}
+
+impl Work {
+    fn new(nbatch: usize, ndata: usize, seed: u64, model: Model) -> Self {
+        Self {
+            slots: (0..ndata)
+                .map(|_| Slot::new(Toy::new(&model), &model))
+                .collect(),
+            start: rollout_tests::Numbers::new(seed).units(nbatch * (1 + 2 * model.nq)),
+            models: [model],
+            nbatch,
+        }
+    }
+
+    fn run(&mut self, run: impl FnOnce(&mut Request<'_>)) -> Vec<u64> {
+        let nstate = 1 + 2 * self.models[0].nq;
+        let mut state = vec![0.0; self.nbatch * 50 * nstate];
+        let arrays = Arrays {
+            nbatch: self.nbatch,
+            nstep: 50,
+            initial_state: Input::rows(&self.start, nstate),
+            state: Some(Output::new(&mut state)),
+            ..Arrays::default()
+        };
+        let mut request =
+            Request::new(Simulation::of(&self.models, &mut self.slots), arrays).unwrap();
+        run(&mut request);
+        drop(request);
+        bits(&state)
+    }
+
+    fn serially(&mut self) -> Vec<u64> {
+        self.run(|request| {
+            request.run();
+        })
+    }
+
+    fn on(&mut self, pool: &Pool) -> Vec<u64> {
+        self.run(|request| {
+            pool.run(request).unwrap();
+        })
+    }
+}
+
+fn threads_of_this_process() -> usize {
+    std::fs::read_dir("/proc/self/task").unwrap().count()
+}
+
+#[test]
+fn r83_two_callers_with_different_models_share_one_pool() {
+    let pool = Pool::new(2).unwrap();
+    let small = Model {
+        nq: 1,
+        nsensordata: 0,
+        work: 100,
+        ..Model::default()
+    };
+    let large = Model {
+        nq: 6,
+        work: 300,
+        ..Model::default()
+    };
+    thread::scope(|scope| {
+        for (seed, model) in [(1, small), (2, large)] {
+            let pool = &pool;
+            scope.spawn(move || {
+                let mut work = Work::new(40, 3, seed, model);
+                let expected = work.serially();
+                for _ in 0..50 {
+                    assert_eq!(work.on(pool), expected);
+                }
+            });
+        }
+    });
+}
+
+#[test]
+fn r87_two_pools_are_used_at_once() {
+    thread::scope(|scope| {
+        for (seed, nthread) in [(1, 3), (2, 4)] {
+            scope.spawn(move || {
+                let pool = Pool::new(nthread).unwrap();
+                let model = Model {
+                    work: 100,
+                    ..Model::default()
+                };
+                let mut work = Work::new(30, nthread + 1, seed, model);
+                let expected = work.serially();
+                for _ in 0..50 {
+                    assert_eq!(work.on(&pool), expected);
+                }
+            });
+        }
+    });
+}
+
+#[test]
+fn requests_and_tasks_share_one_pool() {
+    let pool = Pool::new(2).unwrap();
+    let model = Model {
+        work: 200,
+        ..Model::default()
+    };
+    let mut work = Work::new(30, 3, 1, model);
+    let expected = work.serially();
+    for round in 1..=20 {
+        for _ in 0..20 {
+            pool.schedule(|| {});
+        }
+        assert_eq!(work.on(&pool), expected);
+        pool.wait_count(round * 20).unwrap();
+    }
+}
+
+#[test]
+fn a_request_runs_inside_a_task_of_the_same_pool() {
+    let pool = Arc::new(Pool::new(2).unwrap());
+    let (send, results) = mpsc::channel();
+    for seed in 0..4 {
+        let (inner, send) = (Arc::clone(&pool), send.clone());
+        pool.schedule(move || {
+            let model = Model {
+                work: 200,
+                ..Model::default()
+            };
+            let mut work = Work::new(20, 3, seed, model);
+            let expected = work.serially();
+            send.send(work.on(&inner) == expected).unwrap();
+        });
+    }
+    pool.wait_count(4).unwrap();
+    assert_eq!(results.try_iter().collect::<Vec<_>>(), [true; 4]);
+}
+
+#[test]
+fn workers_take_part_and_no_thread_is_added() {
+    let pool = Pool::new(2).unwrap();
+    let before = threads_of_this_process();
+    // A step of a millisecond or so: the caller alone would take seconds, so
+    // both workers come, each with a slot of its own.
+    let model = Model {
+        work: 1_000_000,
+        ..Model::default()
+    };
+    let mut work = Work::new(12, 3, 1, model);
+    work.on(&pool);
+    let had_steps = |slot: &Slot<Toy>| slot.simulator().steps_since_reset() > 0;
+    assert!(work.slots.iter().all(had_steps));
+    // Other tests start and end pools meanwhile; none of them has a hundred.
+    assert!(threads_of_this_process() < before + 100);
+}
+
+#[test]
+fn fewer_data_than_workers_limit_the_threads() {
+    let pool = Pool::new(4).unwrap();
+    let mut work = Work::new(20, 1, 1, Model::default());
+    assert_eq!(work.on(&pool), work.serially());
+}
+
+#[test]
+fn a_data_in_use_by_a_request_in_flight_is_busy_for_every_pool() {
+    let model = [Model {
+        work: 50_000,
+        ..Model::default()
+    }];
+    let mut slots = [(); 2].map(|()| Slot::new(Toy::new(&model[0]), &model[0]));
+    let start = [0.1; 7];
+    let arrays = || Arrays {
+        nbatch: 1000,
+        nstep: 50,
+        initial_state: Input::shared(&start),
+        ..Arrays::default()
+    };
+    // Two requests with the same data: only the registry keeps them apart.
+    let address: *mut Slot<Toy> = &mut slots[1];
+    let (first, second) = slots.split_at_mut(1);
+    let running = AtomicBool::new(false);
+    thread::scope(|scope| {
+        let long = scope.spawn(|| {
+            let pool = Pool::new(1).unwrap();
+            let mut request = Request::new(Simulation::of(&model, second), arrays()).unwrap();
+            running.store(true, Ordering::Release);
+            pool.run(&mut request).unwrap()
+        });
+        let pool = Pool::new(1).unwrap();
+        eventually("the long request", || running.load(Ordering::Acquire));
+        // SAFETY: nobody touches this data through this alias: the pool refuses
+        // the request while the other one runs, and afterwards it is over.
+        let alias = unsafe { std::slice::from_raw_parts_mut(address, 1) };
+        let mut refused = false;
+        while !refused && !long.is_finished() {
+            let mut short = Arrays {
+                nbatch: 1,
+                nstep: 0,
+                ..arrays()
+            };
+            short.initial_state = Input::shared(&start);
+            let mut request = Request::new(Simulation::of(&model, alias), short).unwrap();
+            refused = pool.run(&mut request) == Err(RunError::Busy { slot: 0 });
+        }
+        assert!(refused, "the data was never refused");
+        // Another data is free meanwhile.
+        let mut request = Request::new(
+            Simulation::of(&model, first),
+            Arrays {
+                nbatch: 1,
+                nstep: 1,
+                ..arrays()
+            },
+        )
+        .unwrap();
+        assert_eq!(pool.run(&mut request).unwrap().completed, 1);
+        assert_eq!(long.join().unwrap().completed, 1000);
+        // And the refused one is free again.
+        let mut request = Request::new(
+            Simulation::of(&model, alias),
+            Arrays {
+                nbatch: 1,
+                nstep: 1,
+                ..arrays()
+            },
+        )
+        .unwrap();
+        assert_eq!(pool.run(&mut request).unwrap().completed, 1);
+    });
+}
