@@ -274,6 +274,7 @@ impl Case {
                     let values = numbers.units(Toy::state_size(&self.model, bit));
                     slot.simulator_mut().set_state(&self.model, bit, &values);
                 }
+                slot.sensordata_mut().fill(1e6);
                 for _ in 0..numbers.below(4) {
                     slot.step(&self.model).unwrap();
                 }

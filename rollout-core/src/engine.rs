@@ -4,7 +4,7 @@
 //! The structs of this module are part of the C ABI (`RolloutEngine`,
 //! `RolloutModel`, `RolloutData`). For MuJoCo the header `rollout_mujoco.h`
 //! fills them from the host's own `mujoco.h`; a simulator written in Rust
-//! implements [`Simulator`](crate::Simulator) instead.
+//! implements [`Simulator`] instead.
 
 use std::borrow::Cow;
 use std::ffi::{c_char, c_int, c_void};

@@ -140,6 +140,11 @@ impl<S: Simulator> Slot<S> {
         &self.sensordata
     }
 
+    /// The sensor values, for the host's own use between requests.
+    pub fn sensordata_mut(&mut self) -> &mut [f64] {
+        &mut self.sensordata
+    }
+
     /// How often each kind of warning was counted.
     pub fn warnings(&self) -> Vec<i32> {
         self.warnings.iter().map(|warning| warning.number).collect()

@@ -11,7 +11,7 @@
 //!
 //! This crate never names MuJoCo, and steps nothing itself: rollouts are run by
 //! the kernel of `rollout-core`. It uses no lock, condition variable or queue of
-//! std (see [`sync`]).
+//! std (see `sync.rs`).
 //!
 //! # The protocol
 #![doc = include_str!("../README.md")]

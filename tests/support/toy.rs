@@ -7,6 +7,7 @@
 //! changes its bits.
 
 use std::hint;
+use std::mem;
 
 use rollout_core::Simulator;
 use rollout_core::simulator::{Readings, Specs};
@@ -102,6 +103,10 @@ pub struct Toy {
     userdata: Vec<f64>,
     warmstart: Vec<f64>,
     steps_since_reset: u32,
+    /// An error has left this data unusable: only a reset helps.
+    broken: bool,
+    /// A step is being made.
+    stepping: bool,
 }
 
 impl Toy {
@@ -117,6 +122,8 @@ impl Toy {
             userdata: vec![0.0; model.nuserdata],
             warmstart: vec![0.0; model.nq],
             steps_since_reset: 0,
+            broken: false,
+            stepping: false,
         }
     }
 
@@ -226,13 +233,19 @@ impl Simulator for Toy {
     }
 
     fn step(&mut self, model: &Model, mut readings: Readings<'_>) -> Result<(), String> {
+        if mem::replace(&mut self.stepping, true) {
+            return Err("two threads step one data".to_owned());
+        }
+        hint::black_box(&mut *self);
         for turn in 0..model.work {
             hint::black_box(turn);
         }
+        if self.broken {
+            return Err("the data is still broken".to_owned());
+        }
         for i in 0..self.ctrl.len() {
             if self.ctrl[i] == FAIL {
-                // What an engine leaves behind after an error is not defined.
-                self.qpos.fill(f64::NAN);
+                self.broken = true;
                 return Err(format!("control {i} at time {} asks to fail", self.time[0]));
             }
             assert!(self.ctrl[i] != PANIC, "control {i} asks to panic");
@@ -270,6 +283,7 @@ impl Simulator for Toy {
         }
         self.time[0] += 0.01;
         self.steps_since_reset += 1;
+        self.stepping = false;
         if self.qpos.iter().any(|q| q.is_nan() || q.abs() > QPOS_LIMIT) {
             readings.warn(warning::BAD_QPOS);
             *self = Toy::new(model);
