@@ -197,6 +197,10 @@ typedef int32_t RolloutFill;
 // once.
 typedef struct RolloutPool RolloutPool;
 
+// The state specs of a [`Simulator`]: sets of bits of its own choosing. The
+// meaning of each is that of the field of the same name of [`Engine`].
+typedef struct Specs Specs;
+
 // What went wrong, in words. The host owns it, on the stack or elsewhere, sets
 // `size` once (`rollout_error()` does) and passes it to any number of calls, one
 // after the other; each call sets the other fields. One thread at a time may use
@@ -302,8 +306,8 @@ typedef struct RolloutData {
   void *data;
   // The sensor values (mjData.sensordata); may be NULL if there are none.
   double *sensordata;
-  // The first warning counter (&mjData.warning[0].number). The counters are 8
-  // bytes apart. May be NULL if `nwarning` is 0.
+  // The first warning counter (the `number` of the first mjData.warning). The
+  // counters are 8 bytes apart. May be NULL if `nwarning` is 0.
   int32_t *warning_number;
   // Number of warning kinds (mjNWARNING), at most 32.
   uint32_t nwarning;
@@ -413,6 +417,8 @@ typedef struct RolloutRequest {
   // results do not depend on it.
   size_t chunk_size;
 } RolloutRequest;
+
+
 
 #ifdef __cplusplus
 extern "C" {

@@ -124,8 +124,8 @@ pub struct Data {
     pub data: *mut c_void,
     /// The sensor values (mjData.sensordata); may be NULL if there are none.
     pub sensordata: *mut f64,
-    /// The first warning counter (&mjData.warning[0].number). The counters are 8
-    /// bytes apart. May be NULL if `nwarning` is 0.
+    /// The first warning counter (the `number` of the first mjData.warning). The
+    /// counters are 8 bytes apart. May be NULL if `nwarning` is 0.
     pub warning_number: *mut i32,
     /// Number of warning kinds (mjNWARNING), at most 32.
     pub nwarning: u32,

@@ -7,10 +7,8 @@
 //! documentation of its items is written for the reader of that header.
 //!
 //! Rules that a test keeps (`tests/tidy.rs`): every exported function goes
-//! through [`boundary`], except those that cannot fail; exported and declared
+//! through `error::boundary`, except those that cannot fail; exported and declared
 //! symbols are the same.
-//!
-//! [`boundary`]: error::boundary
 
 mod error;
 mod pool;

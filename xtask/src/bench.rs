@@ -34,15 +34,11 @@ pub(crate) fn main(workspace: &Workspace, mut arguments: Arguments) -> Result<()
     unit.link(workspace, &binary)?;
 
     let shell = workspace.shell()?;
-    let models = workspace.path("examples/models");
     let suite = deps.suite()?;
     let rounds = rounds.to_string();
-    cmd!(
-        shell,
-        "{binary} {models} {suite} --rounds {rounds} --json {json}"
-    )
-    .quiet()
-    .run()?;
+    cmd!(shell, "{binary} {suite} --rounds {rounds} --json {json}")
+        .quiet()
+        .run()?;
     println!("The numbers are in {}", json.display());
     Ok(())
 }

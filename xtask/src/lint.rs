@@ -1,4 +1,4 @@
-//! The verb `lint`: formatting and clippy, warnings denied.
+//! The verb `lint`: formatting, clippy and rustdoc, warnings denied.
 
 use anyhow::Result;
 use pico_args::Arguments;
@@ -20,5 +20,12 @@ pub(crate) fn main(workspace: &Workspace, arguments: Arguments) -> Result<()> {
             "cargo clippy --workspace --all-targets -- -D warnings"
         );
         Ok(clippy.quiet().run()?)
+    })?;
+    step("rustdoc", || {
+        let rustdoc = cmd!(
+            shell,
+            "cargo doc --no-deps -p rollout-core -p rollout-pool -p rollout-ffi"
+        );
+        Ok(rustdoc.env("RUSTDOCFLAGS", "-D warnings").quiet().run()?)
     })
 }
