@@ -165,7 +165,7 @@ int main(int argc, char** argv) {
     times[i] = measure(&run, &kWorkload[i]);
     print_times(&kWorkload[i], &times[i], run.nround);
   }
-  puts("bits equal");
+  puts("bits equal: all contenders, in every round");
   if (run.json) {
     write_json(&run, times);
   }

@@ -116,7 +116,7 @@ static int has_calls(const Workload* work, size_t contender) {
 }
 
 static void print_head(const Run* run) {
-  printf("%s, %zu CPUs; MuJoCo %s, rollout %s; %zu threads, %zu rounds; %s\n\n", run->cpu,
+  printf("%s, ncpu %zu; MuJoCo %s, rollout %s; nthread %zu, nround %zu; %s\n\n", run->cpu,
          run->ncpu, mj_versionString(), rollout_version(), run->nthread, run->nround, run->date);
   printf("%-23s%-9s%10s   %-22s%-22s%s\n", "", "", "", "times loop", "rollout / this",
          "us per call");

@@ -197,10 +197,6 @@ typedef int32_t RolloutFill;
 // once.
 typedef struct RolloutPool RolloutPool;
 
-// The state specs of a [`Simulator`]: sets of bits of its own choosing. The
-// meaning of each is that of the field of the same name of [`Engine`].
-typedef struct Specs Specs;
-
 // What went wrong, in words. The host owns it, on the stack or elsewhere, sets
 // `size` once (`rollout_error()` does) and passes it to any number of calls, one
 // after the other; each call sets the other fields. One thread at a time may use
@@ -329,7 +325,8 @@ typedef struct RolloutInput {
   // The numbers; only read, and not to change during the call.
   const double *values;
   // Numbers from the first to the last that will be read, exactly: a count
-  // that does not fit the sizes and strides is refused.
+  // that does not fit the sizes and strides is refused. (Where nbatch or nstep
+  // is 0 nothing is read, and any count will do.)
   size_t count;
   // Numbers from one rollout's row to the next one's.
   size_t rollout_stride;
@@ -417,8 +414,6 @@ typedef struct RolloutRequest {
   // results do not depend on it.
   size_t chunk_size;
 } RolloutRequest;
-
-
 
 #ifdef __cplusplus
 extern "C" {

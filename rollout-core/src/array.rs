@@ -3,7 +3,7 @@
 //! All numbers are `f64` (MuJoCo's `mjtNum`), counted in numbers, never in
 //! bytes. Every array carries its own count, and [`Request::new`] compares it
 //! with what the request needs: exactly as many numbers as will be read or
-//! written. A buffer of the wrong size, or a stride that was forgotten, is
+//! written (any number where there are no rollouts or no steps, and so no reads). A buffer of the wrong size, or a stride that was forgotten, is
 //! therefore refused instead of giving plausible nonsense.
 //!
 //! [`Request::new`]: crate::Request::new
@@ -12,6 +12,7 @@ use std::fmt;
 use std::marker::PhantomData;
 use std::mem;
 use std::ops::Range;
+use std::ptr;
 
 use crate::error::{Error, ErrorKind};
 
@@ -100,22 +101,24 @@ impl<'a> Input<'a> {
             ));
         }
         let nstep = nstep.unwrap_or(1);
-        if nbatch > 0 && nstep > 0 && row > 0 {
-            let needed = self
-                .extent(nbatch, nstep, row)
-                .ok_or_else(|| overflow(format_args!("{name}.rollout_stride")))?;
-            check_pointer(self.values, needed, format_args!("{name}.values"))?;
-            if self.count != needed {
-                return Err(Error::new(
-                    ErrorKind::WrongSize,
-                    format_args!("{name}.count"),
-                    format_args!(
-                        "is {}, but {nbatch} rollouts x {nstep} steps of rows of {row} numbers, at \
-                         strides of {} and {}, read {needed}",
-                        self.count, self.rollout_stride, self.step_stride
-                    ),
-                ));
-            }
+        if nbatch == 0 || nstep == 0 {
+            return Ok(Rows::UNREAD);
+        }
+        let needed = self.extent(name, nbatch, nstep, row)?;
+        check_pointer(self.values, needed, format_args!("{name}.values"))?;
+        if self.count != needed {
+            return Err(Error::new(
+                ErrorKind::WrongSize,
+                format_args!("{name}.count"),
+                format_args!(
+                    "is {}, but {nbatch} rollouts x {nstep} steps of rows of {row} numbers, at \
+                     strides of {} and {}, read {needed}",
+                    self.count, self.rollout_stride, self.step_stride
+                ),
+            ));
+        }
+        if row == 0 {
+            return Ok(Rows::UNREAD);
         }
         Ok(Rows {
             values: self.values,
@@ -124,13 +127,32 @@ impl<'a> Input<'a> {
         })
     }
 
-    /// Numbers from the first to the last that is read, or `None` if that
-    /// overflows. All three sizes are at least 1.
-    fn extent(&self, nbatch: usize, nstep: usize, row: usize) -> Option<usize> {
-        let last_rollout = (nbatch - 1).checked_mul(self.rollout_stride)?;
-        let last_step = (nstep - 1).checked_mul(self.step_stride)?;
-        let extent = last_rollout.checked_add(last_step)?.checked_add(row)?;
-        addressable::<f64>(extent)
+    /// Numbers from the first to the last that is read. There is at least one
+    /// rollout and one step.
+    fn extent(&self, name: &str, nbatch: usize, nstep: usize, row: usize) -> Result<usize, Error> {
+        if row == 0 {
+            return Ok(0);
+        }
+        let last = |n: usize, stride: usize, field: &str| {
+            (n - 1)
+                .checked_mul(stride)
+                .and_then(addressable::<f64>)
+                .ok_or_else(|| overflow(format_args!("{name}.{field}")))
+        };
+        let last_rollout = last(nbatch, self.rollout_stride, "rollout_stride")?;
+        let last_step = last(nstep, self.step_stride, "step_stride")?;
+        last_rollout
+            .checked_add(last_step)
+            .and_then(|first| first.checked_add(row))
+            .and_then(addressable::<f64>)
+            .ok_or_else(|| {
+                let larger = if last_rollout >= last_step {
+                    "rollout_stride"
+                } else {
+                    "step_stride"
+                };
+                overflow(format_args!("{name}.{larger}"))
+            })
     }
 
     pub(crate) fn span(&self, name: &'static str) -> Span {
@@ -147,6 +169,14 @@ pub(crate) struct Rows {
 }
 
 impl Rows {
+    /// The rows of an array of which nothing is read, whatever its pointer and
+    /// strides are.
+    const UNREAD: Self = Self {
+        values: ptr::null(),
+        rollout_stride: 0,
+        step_stride: 0,
+    };
+
     /// The first number of the row of one rollout and step.
     ///
     /// # Safety
@@ -155,11 +185,17 @@ impl Rows {
     pub(crate) unsafe fn row(&self, rollout: usize, step: usize) -> *const f64 {
         let offset = rollout * self.rollout_stride + step * self.step_stride;
         // SAFETY: `Input::check` found the largest offset, plus a row, to be
-        // within the array; this one is not larger, by the caller's promise.
-        // (Where nothing is ever read, the pointer may be null and the offset
-        // is not used: wrapping_add keeps even that defined.)
-        self.values.wrapping_add(offset)
+        // within the array; this one is not larger, by the caller's promise. Where
+        // nothing is read the offset is 0, which even a null pointer bears.
+        unsafe { self.values.add(offset) }
     }
+}
+
+/// What the host calls the pointer and the count of an output.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct OutputNames {
+    pub(crate) values: &'static str,
+    pub(crate) count: &'static str,
 }
 
 /// A contiguous array that a request writes: numbers, outcomes or texts.
@@ -202,19 +238,19 @@ impl<'a, T> Output<'a, T> {
     /// Checks the array against its dimensions and gives its address.
     pub(crate) fn check<const N: usize>(
         &self,
-        name: &str,
+        names: OutputNames,
         dimensions: [usize; N],
     ) -> Result<*mut T, Error> {
         let needed = dimensions
             .iter()
             .try_fold(1_usize, |product, &n| product.checked_mul(n))
             .and_then(addressable::<T>)
-            .ok_or_else(|| overflow(format_args!("{name}.count")))?;
-        check_pointer(self.values, needed, format_args!("{name}.values"))?;
+            .ok_or_else(|| overflow(format_args!("{}", names.count)))?;
+        check_pointer(self.values, needed, format_args!("{}", names.values))?;
         if self.count != needed {
             return Err(Error::new(
                 ErrorKind::WrongSize,
-                format_args!("{name}.count"),
+                names.count,
                 format_args!(
                     "is {}, but must be {needed}, the product of {dimensions:?}",
                     self.count

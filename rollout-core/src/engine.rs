@@ -11,7 +11,7 @@ use std::ffi::{c_char, c_int, c_void};
 use std::marker::PhantomData;
 use std::mem;
 
-use crate::array::check_pointer;
+use crate::array::{Span, check_pointer};
 use crate::error::{Error, ErrorKind};
 use crate::simulator::{Simulator, Slot};
 
@@ -240,6 +240,18 @@ impl Engine {
 }
 
 impl Data {
+    /// The memory that the library itself writes in a data.
+    pub(crate) fn spans(&self, nsensordata: usize) -> [Span; 2] {
+        [
+            Span::new("a data's sensordata", self.sensordata, nsensordata),
+            Span::new(
+                "a data's warnings",
+                self.warning_number,
+                self.nwarning as usize * WARNING_STRIDE,
+            ),
+        ]
+    }
+
     /// Sets all warning counters to zero.
     ///
     /// # Safety

@@ -4,7 +4,7 @@ use std::borrow::Cow;
 use std::ffi::{c_char, c_void};
 use std::ptr;
 
-use crate::array::{Input, Output, Rows, Span};
+use crate::array::{Input, Output, OutputNames, Rows, Span};
 use crate::engine::{Calls, Data, MODEL_HIDDEN_STATE, Model, Simulation};
 use crate::error::{Error, ErrorKind};
 use crate::outcome::{Outcome, Tally};
@@ -180,14 +180,23 @@ impl<'a> Request<'a> {
                 Some(input.check("control", nbatch, Some(nstep), size(control_spec)?)?)
             }
         };
-        let state = check_output("state", &arrays.state, [nbatch, nstep, nstate])?;
+        let names = |values, count| OutputNames { values, count };
+        let state = check_output(
+            names("state.values", "state.count"),
+            &arrays.state,
+            [nbatch, nstep, nstate],
+        )?;
         let sensordata = check_output(
-            "sensordata",
+            names("sensordata.values", "sensordata.count"),
             &arrays.sensordata,
             [nbatch, nstep, nsensordata],
         )?;
-        let outcomes = check_output("outcomes", &arrays.outcomes, [nbatch])?;
-        let messages = check_output("messages", &arrays.messages, [nbatch, arrays.message_size])?;
+        let outcomes = check_output(names("outcomes", "noutcome"), &arrays.outcomes, [nbatch])?;
+        let messages = check_output(
+            names("messages", "nmessage"),
+            &arrays.messages,
+            [nbatch, arrays.message_size],
+        )?;
         if messages.is_some() && arrays.message_size == 0 {
             return Err(Error::new(
                 ErrorKind::WrongSize,
@@ -195,7 +204,15 @@ impl<'a> Request<'a> {
                 "is 0, but a text needs at least the byte that ends it",
             ));
         }
-        check_overlaps(&arrays)?;
+        // Where there is no output whose size would tell.
+        if nbatch.checked_mul(nstep).is_none() {
+            return Err(Error::new(
+                ErrorKind::Overflow,
+                "nbatch",
+                format_args!("{nbatch} rollouts x {nstep} steps are more than can be counted"),
+            ));
+        }
+        check_overlaps(&arrays, &simulation.data, nsensordata)?;
 
         let hidden = |m: &Model| m.flags & MODEL_HIDDEN_STATE != 0;
         let own_values = simulation.models.len() > 1 && nmodel_values > 0;
@@ -216,9 +233,9 @@ impl<'a> Request<'a> {
             fill: arrays.fill,
             defaults: Defaults {
                 zero_spec: if nzero > 0 { zero_spec } else { 0 },
-                zeros: zeros(nzero),
+                zeros: zeros(nzero)?,
                 model_spec: if nmodel_values > 0 { model_spec } else { 0 },
-                model_values: vec![0.0; nmodel_values],
+                model_values: zeros(nmodel_values)?.into_owned(),
                 reset: own_values || simulation.models.iter().any(hidden),
             },
             chunk_size: arrays.chunk_size,
@@ -305,23 +322,33 @@ impl<'a> Request<'a> {
 /// `count` zeros. Most models need few, and allocating them took 600 of the 4200
 /// instructions that a request of one short rollout adds to the engine's (callgrind,
 /// cartpole, 2026-11-30).
-fn zeros(count: usize) -> Cow<'static, [f64]> {
+fn zeros(count: usize) -> Result<Cow<'static, [f64]>, Error> {
     static FEW: [f64; 1024] = [0.0; 1024];
-    match FEW.get(..count) {
-        Some(few) => few.into(),
-        None => vec![0.0; count].into(),
+    if let Some(few) = FEW.get(..count) {
+        return Ok(few.into());
     }
+    let mut many = Vec::new();
+    // An engine can name any size; a size that memory does not hold is refused.
+    many.try_reserve_exact(count).map_err(|_| {
+        Error::new(
+            ErrorKind::BadEngine,
+            "engine.state_size",
+            format_args!("asks for {count} numbers, for which there is no memory"),
+        )
+    })?;
+    many.resize(count, 0.0);
+    Ok(many.into())
 }
 
 /// The address of an output that is wanted.
 fn check_output<T, const N: usize>(
-    name: &str,
+    names: OutputNames,
     output: &Option<Output<'_, T>>,
     dimensions: [usize; N],
 ) -> Result<Option<*mut T>, Error> {
     match output {
         None => Ok(None),
-        Some(output) => output.check(name, dimensions).map(Some),
+        Some(output) => output.check(names, dimensions).map(Some),
     }
 }
 
@@ -355,8 +382,9 @@ fn state_size(calls: &Calls, models: &[Model], spec: u32) -> Result<usize, Error
     Ok(first)
 }
 
-/// Refuses outputs that share memory with an input or with each other.
-fn check_overlaps(arrays: &Arrays<'_>) -> Result<(), Error> {
+/// Refuses outputs that share memory with an input, with each other, or with what
+/// the library writes in a data: its sensor values and warning counters.
+fn check_overlaps(arrays: &Arrays<'_>, data: &[Data], nsensordata: usize) -> Result<(), Error> {
     let inputs: [Option<Span>; 3] = [
         Some(arrays.initial_state.span("initial_state")),
         arrays
@@ -374,6 +402,13 @@ fn check_overlaps(arrays: &Arrays<'_>) -> Result<(), Error> {
         let Some(output) = output else { continue };
         for other in inputs.iter().chain(&outputs[..i]).flatten() {
             output.check_apart(other)?;
+        }
+    }
+    for data in data {
+        for written in data.spans(nsensordata) {
+            for array in inputs.iter().chain(&outputs).flatten() {
+                array.check_apart(&written)?;
+            }
         }
     }
     Ok(())

@@ -31,15 +31,17 @@ pub struct Specs {
 
 impl Specs {
     /// No components at all, to be completed:
-    /// `Specs { full_physics: 1, user: 2, ctrl: 2, ..Specs::NONE }`.
-    pub const NONE: Self = Self {
-        full_physics: 0,
-        user: 0,
-        warmstart: 0,
-        ctrl: 0,
-        model_inputs: 0,
-        diverged_warnings: 0,
-    };
+    /// `Specs { full_physics: 1, user: 2, ctrl: 2, ..Specs::none() }`.
+    pub const fn none() -> Self {
+        Self {
+            full_physics: 0,
+            user: 0,
+            warmstart: 0,
+            ctrl: 0,
+            model_inputs: 0,
+            diverged_warnings: 0,
+        }
+    }
 }
 
 /// A simulator written in Rust: the type is the data, [`Simulator::Model`] the

@@ -238,3 +238,19 @@ unsafe fn write_text(to: *mut [c_char; ROLLOUT_ERROR_TEXT_SIZE], text: &str) {
         *to.cast::<c_char>().add(length) = 0;
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_long_text_is_cut_at_a_character_and_ended() {
+        // Three bytes each, so that the room is no multiple of a character.
+        let text = "\u{20ac}".repeat(ROLLOUT_ERROR_TEXT_SIZE);
+        let mut room = [0x55; ROLLOUT_ERROR_TEXT_SIZE];
+        // SAFETY: the array is there.
+        unsafe { write_text(&mut room, &text) };
+        let length = room.iter().position(|&c| c == 0).unwrap();
+        assert_eq!(length, (ROLLOUT_ERROR_TEXT_SIZE - 1) / 3 * 3);
+    }
+}

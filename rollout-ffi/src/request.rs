@@ -25,7 +25,8 @@ pub struct RolloutInput {
     /// The numbers; only read, and not to change during the call.
     pub values: *const f64,
     /// Numbers from the first to the last that will be read, exactly: a count
-    /// that does not fit the sizes and strides is refused.
+    /// that does not fit the sizes and strides is refused. (Where nbatch or nstep
+    /// is 0 nothing is read, and any count will do.)
     pub count: usize,
     /// Numbers from one rollout's row to the next one's.
     pub rollout_stride: usize,

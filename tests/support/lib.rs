@@ -1,6 +1,11 @@
 //! What the tests share: a simulator in Rust whose every fault can be switched
 //! on, a plain loop that says what a rollout means, and bits to compare.
 
+/// The Rust example of the README, which `cargo test` compiles and runs.
+#[doc = include_str!("../../README.md")]
+#[cfg(doctest)]
+pub struct Readme;
+
 pub mod reference;
 pub mod toy;
 
