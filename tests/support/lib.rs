@@ -6,6 +6,7 @@
 #[cfg(doctest)]
 pub struct Readme;
 
+pub mod header;
 pub mod reference;
 pub mod toy;
 
