@@ -107,17 +107,6 @@ static void read_cpu_name(char* name, size_t size) {
   }
 }
 
-// The library knows how many CPUs this process may use.
-static size_t count_cpus(void) {
-  RolloutPool* pool = NULL;
-  RolloutError error = rollout_error();
-  int32_t nthread = 0;
-  check(rollout_pool_create(ROLLOUT_NTHREAD_DEFAULT, &pool, &error), &error);
-  check(rollout_pool_num_threads(pool, &nthread, &error), &error);
-  rollout_pool_destroy(pool);
-  return (size_t)nthread;
-}
-
 static size_t parse_count(const char* option, const char* text) {
   char* end;
   const long count = strtol(text, &end, 10);
@@ -152,7 +141,7 @@ static void parse(int argc, char** argv, Run* run) {
 }
 
 int main(int argc, char** argv) {
-  Run run = {.nround = 15, .ncpu = count_cpus()};
+  Run run = {.nround = 15, .ncpu = (size_t)rollout_default_nthread()};
   run.nthread = run.ncpu;
   read_cpu_name(run.cpu, sizeof(run.cpu));
   const time_t seconds = time(NULL);

@@ -247,10 +247,9 @@ static void write_npy(const char* folder, const char* name, size_t nstate, const
 // Rolls one robot out in all ways; returns whether all gave the same bits.
 static int demo(RolloutPool* pool, const char* models, const char* out, const char* name,
                 double scale) {
-  int32_t ncpu = 0;
-  rollout_pool_num_threads(pool, &ncpu, NULL);
-  const size_t nthreads[] = {0, 1, (size_t)ncpu};
-  Robot robot = load(models, name, scale, (size_t)ncpu);
+  const size_t ncpu = (size_t)rollout_default_nthread();
+  const size_t nthreads[] = {0, 1, ncpu};
+  Robot robot = load(models, name, scale, ncpu);
   Result results[3], *loop = &results[0];
   int all_equal = 1;
   for (size_t i = 0; i < 3; i++) {

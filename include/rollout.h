@@ -13,6 +13,7 @@
 //
 // With MuJoCo, for one model m and two data d0, d1 made from it:
 //
+//   size_t nstate = rollout_mujoco_nstate(m);
 //   RolloutEngine engine = rollout_mujoco_engine();
 //   RolloutModel model = rollout_mujoco_model(m);
 //   RolloutData data[2] = {rollout_mujoco_data(d0), rollout_mujoco_data(d1)};
@@ -358,6 +359,9 @@ typedef struct RolloutOutcome {
 // (`rollout_request()` does), then the fields that are wanted. The library reads
 // it during the call only; what it points to stays the host's.
 //
+// To run a part of larger arrays, point to its first row: rows lie one behind the
+// other. One request can be passed again and again.
+//
 // In this documentation nstate, ncontrol and nwarmstart are the engine's sizes
 // (`mj_stateSize`) of `engine->full_physics`, `control_spec` and
 // `engine->warmstart`; nsensordata is the model's.
@@ -422,6 +426,10 @@ extern "C" {
 // The name of a status, such as "null pointer"; "unknown status" for a number
 // that is none. Never NULL, and valid for as long as the library is loaded.
 const char *rollout_status_name(int32_t status);
+
+// The number of threads that the process may keep busy: what
+// `ROLLOUT_NTHREAD_DEFAULT` stands for.
+int32_t rollout_default_nthread(void);
 
 // Makes a pool of `nthread` threads, or of `ROLLOUT_NTHREAD_DEFAULT`, and writes
 // its handle to `*pool`. The threads sleep until there is work; they are named
@@ -512,7 +520,10 @@ RolloutStatus rollout_pool_wait_count(struct RolloutPool *pool,
 // its own.
 //
 // Equal requests give equal bits, for every number of threads, chunk size and
-// history of the data, and the same bits as a plain loop over the engine's step.
+// history of the data, and up to the first warning of a rollout the same bits as a
+// plain loop over the engine's step. A rollout that warned or diverged is no
+// failure of the call: `outcomes` tells, and the rows from there on are as `fill`
+// says.
 //
 // Everything is checked first; a request that is refused has changed nothing,
 // and the error's text names the argument.
@@ -576,7 +587,7 @@ static inline RolloutInput rollout_rows(const double* values, size_t nbatch, siz
   return rollout_strided(values, nbatch * size, size, 0);
 }
 
-// One row (size) for all rollouts and steps.
+// One row (size) for all rollouts, and for all steps where the array has steps.
 static inline RolloutInput rollout_shared(const double* values, size_t size) {
   return rollout_strided(values, size, 0, 0);
 }

@@ -275,6 +275,7 @@ fn r10_every_entry_refuses_null_at_once() {
     unsafe { rollout_pool_destroy(ptr::null_mut()) };
     let rest = [
         "rollout_pool_destroy",
+        "rollout_default_nthread",
         "rollout_worker_id",
         "rollout_abi_version",
         "rollout_version",

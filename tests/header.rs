@@ -10,7 +10,7 @@ use std::{env, fs, mem};
 use rollout::{
     ROLLOUT_ABI_VERSION, ROLLOUT_ERROR_TEXT_SIZE, ROLLOUT_NTHREAD_DEFAULT, RolloutError,
     RolloutInput, RolloutOutput, RolloutRequest, RolloutStatus, rollout_abi_version,
-    rollout_status_name, rollout_version, rollout_worker_id,
+    rollout_default_nthread, rollout_status_name, rollout_version, rollout_worker_id,
 };
 use rollout_core::engine::{
     DATA_ENGINE_THREADS, ENGINE_VERSION, MODEL_HIDDEN_STATE, MODEL_UNRESETTABLE_STATE,
@@ -349,6 +349,7 @@ fn scratch(name: &str) -> PathBuf {
 fn versions_and_names() {
     assert_eq!(rollout_abi_version(), ROLLOUT_ABI_VERSION);
     assert_eq!(rollout_worker_id(), -1);
+    assert!(rollout_default_nthread() >= 1);
     // SAFETY: texts that live as long as the library.
     let version = unsafe { CStr::from_ptr(rollout_version()) };
     assert_eq!(version.to_str(), Ok(env!("CARGO_PKG_VERSION")));

@@ -11,7 +11,6 @@
 use std::fmt;
 use std::marker::PhantomData;
 use std::mem;
-use std::ops::Range;
 use std::ptr;
 
 use crate::error::{Error, ErrorKind};
@@ -266,33 +265,45 @@ impl<'a, T> Output<'a, T> {
 }
 
 /// The memory of one argument, for the search for overlaps.
-#[derive(Clone, Debug)]
+#[derive(Clone, Copy, Debug)]
 pub(crate) struct Span {
     name: &'static str,
-    bytes: Range<usize>,
+    start: usize,
+    end: usize,
 }
 
 impl Span {
+    /// No memory: apart from everything.
+    pub(crate) const NONE: Self = Self {
+        name: "",
+        start: 0,
+        end: 0,
+    };
+
     pub(crate) fn new<T>(name: &'static str, start: *const T, count: usize) -> Self {
+        let bytes = count.saturating_mul(mem::size_of::<T>());
+        if bytes == 0 {
+            return Self::NONE;
+        }
         let start = start as usize;
-        let bytes = start..start.saturating_add(count.saturating_mul(mem::size_of::<T>()));
-        Self { name, bytes }
+        Self {
+            name,
+            start,
+            end: start.saturating_add(bytes),
+        }
     }
 
     /// Refuses two arguments that share memory.
+    #[inline]
     pub(crate) fn check_apart(&self, other: &Span) -> Result<(), Error> {
-        let apart = self.bytes.is_empty()
-            || other.bytes.is_empty()
-            || self.bytes.end <= other.bytes.start
-            || other.bytes.end <= self.bytes.start;
-        if apart {
-            return Ok(());
+        if self.start < other.end && other.start < self.end {
+            return Err(Error::new(
+                ErrorKind::Overlap,
+                self.name,
+                format_args!("shares memory with {}", other.name),
+            ));
         }
-        Err(Error::new(
-            ErrorKind::Overlap,
-            self.name,
-            format_args!("shares memory with {}", other.name),
-        ))
+        Ok(())
     }
 }
 

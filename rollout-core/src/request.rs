@@ -259,9 +259,9 @@ impl<'a> Request<'a> {
         self.data.len()
     }
 
-    /// The address of each data, by slot.
-    pub fn data_addresses(&self) -> impl ExactSizeIterator<Item = usize> + Clone + '_ {
-        self.data.iter().map(|data| data.data as usize)
+    /// The data, by slot. The list stays in one place as long as the request does.
+    pub fn data(&self) -> &[Data] {
+        &self.data
     }
 
     /// Rollouts that a thread claims at a time, or 0 for the scheduler's choice.
@@ -385,31 +385,35 @@ fn state_size(calls: &Calls, models: &[Model], spec: u32) -> Result<usize, Error
 /// Refuses outputs that share memory with an input, with each other, or with what
 /// the library writes in a data: its sensor values and warning counters.
 fn check_overlaps(arrays: &Arrays<'_>, data: &[Data], nsensordata: usize) -> Result<(), Error> {
-    let inputs: [Option<Span>; 3] = [
-        Some(arrays.initial_state.span("initial_state")),
+    const INPUTS: usize = 3;
+    let arrays = [
+        arrays.initial_state.span("initial_state"),
         arrays
             .initial_warmstart
-            .map(|i| i.span("initial_warmstart")),
-        arrays.control.map(|i| i.span("control")),
+            .map_or(Span::NONE, |i| i.span("initial_warmstart")),
+        arrays.control.map_or(Span::NONE, |i| i.span("control")),
+        output_span(&arrays.state, "state"),
+        output_span(&arrays.sensordata, "sensordata"),
+        output_span(&arrays.outcomes, "outcomes"),
+        output_span(&arrays.messages, "messages"),
     ];
-    let outputs = [
-        arrays.state.as_ref().map(|o| o.span("state")),
-        arrays.sensordata.as_ref().map(|o| o.span("sensordata")),
-        arrays.outcomes.as_ref().map(|o| o.span("outcomes")),
-        arrays.messages.as_ref().map(|o| o.span("messages")),
-    ];
-    for (i, output) in outputs.iter().enumerate() {
-        let Some(output) = output else { continue };
-        for other in inputs.iter().chain(&outputs[..i]).flatten() {
-            output.check_apart(other)?;
+    for (i, output) in arrays.iter().enumerate().skip(INPUTS) {
+        for before in &arrays[..i] {
+            output.check_apart(before)?;
         }
     }
     for data in data {
         for written in data.spans(nsensordata) {
-            for array in inputs.iter().chain(&outputs).flatten() {
+            for array in &arrays {
                 array.check_apart(&written)?;
             }
         }
     }
     Ok(())
+}
+
+fn output_span<T>(output: &Option<Output<'_, T>>, name: &'static str) -> Span {
+    output
+        .as_ref()
+        .map_or(Span::NONE, |output| output.span(name))
 }

@@ -23,6 +23,13 @@ pub type RolloutTask = Option<unsafe extern "C" fn(user: *mut c_void)>;
 /// its CPU affinity mask and its cgroup's CPU quota.
 pub const ROLLOUT_NTHREAD_DEFAULT: i32 = -1;
 
+/// The number of threads that the process may keep busy: what
+/// `ROLLOUT_NTHREAD_DEFAULT` stands for.
+#[unsafe(no_mangle)]
+pub extern "C" fn rollout_default_nthread() -> i32 {
+    default_nthread() as i32
+}
+
 /// Makes a pool of `nthread` threads, or of `ROLLOUT_NTHREAD_DEFAULT`, and writes
 /// its handle to `*pool`. The threads sleep until there is work; they are named
 /// rollout-0, rollout-1, ..., have stacks of 8 MiB and block all signals but those

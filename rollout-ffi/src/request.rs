@@ -49,6 +49,9 @@ pub struct RolloutOutput {
 /// (`rollout_request()` does), then the fields that are wanted. The library reads
 /// it during the call only; what it points to stays the host's.
 ///
+/// To run a part of larger arrays, point to its first row: rows lie one behind the
+/// other. One request can be passed again and again.
+///
 /// In this documentation nstate, ncontrol and nwarmstart are the engine's sizes
 /// (`mj_stateSize`) of `engine->full_physics`, `control_spec` and
 /// `engine->warmstart`; nsensordata is the model's.
@@ -121,7 +124,10 @@ unsafe impl Sized_ for Engine {}
 /// its own.
 ///
 /// Equal requests give equal bits, for every number of threads, chunk size and
-/// history of the data, and the same bits as a plain loop over the engine's step.
+/// history of the data, and up to the first warning of a rollout the same bits as a
+/// plain loop over the engine's step. A rollout that warned or diverged is no
+/// failure of the call: `outcomes` tells, and the rows from there on are as `fill`
+/// says.
 ///
 /// Everything is checked first; a request that is refused has changed nothing,
 /// and the error's text names the argument.

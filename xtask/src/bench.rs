@@ -15,6 +15,7 @@ use crate::workspace::Workspace;
 /// The verb.
 pub(crate) fn main(workspace: &Workspace, mut arguments: Arguments) -> Result<()> {
     let rounds: u32 = arguments.opt_value_from_str("--rounds")?.unwrap_or(15);
+    let threads: Option<u32> = arguments.opt_value_from_str("--threads")?;
     let json: Option<PathBuf> = arguments.opt_value_from_str("--json")?;
     crate::no_more(arguments)?;
 
@@ -36,9 +37,14 @@ pub(crate) fn main(workspace: &Workspace, mut arguments: Arguments) -> Result<()
     let shell = workspace.shell()?;
     let suite = deps.suite()?;
     let rounds = rounds.to_string();
-    cmd!(shell, "{binary} {suite} --rounds {rounds} --json {json}")
-        .quiet()
-        .run()?;
+    let threads = threads.map(|n| ["--threads".to_owned(), n.to_string()]);
+    let threads = threads.iter().flatten();
+    cmd!(
+        shell,
+        "{binary} {suite} --rounds {rounds} --json {json} {threads...}"
+    )
+    .quiet()
+    .run()?;
     println!("The numbers are in {}", json.display());
     Ok(())
 }

@@ -48,7 +48,7 @@ const VERBS: &[Verb] = &[
     Verb {
         name: "lint",
         options: "",
-        about: "rustfmt and clippy, warnings denied",
+        about: "rustfmt, clippy and rustdoc, warnings denied",
         run: lint::main,
     },
     Verb {
@@ -65,7 +65,7 @@ const VERBS: &[Verb] = &[
     },
     Verb {
         name: "bench",
-        options: "[--rounds N] [--json FILE]",
+        options: "[--rounds N] [--threads N] [--json FILE]",
         about: "measure the library beside its peers",
         run: bench::main,
     },
@@ -116,7 +116,7 @@ fn help() -> String {
     let mut text = String::from("Usage: cargo xtask VERB [OPTIONS]\n\n");
     for verb in VERBS {
         let call = format!("{} {}", verb.name, verb.options);
-        text += &format!("  {call:34} {}\n", verb.about);
+        text += &format!("  {call:45} {}\n", verb.about);
     }
     text
 }
