@@ -155,11 +155,12 @@ enum RolloutOutcomeStatus
   // The engine warned during a step; the rollout ended there.
   ROLLOUT_OUTCOME_STATUS_WARNED = 1,
   // The engine warned of a bad position, velocity or acceleration: the
-  // simulation diverged, and the engine has reset the state by itself.
+  // simulation diverged. MuJoCo has then reset the state by itself, unless that
+  // is disabled.
   ROLLOUT_OUTCOME_STATUS_DIVERGED = 2,
   // The engine reported an error during a step.
   ROLLOUT_OUTCOME_STATUS_ENGINE_ERROR = 10,
-  // The rollout was never started and its rows were not touched.
+  // The rollout was not run.
   ROLLOUT_OUTCOME_STATUS_NOT_STARTED = 30,
 };
 #ifndef __cplusplus
@@ -256,9 +257,10 @@ typedef struct RolloutEngine {
   // (mj_resetData).
   void (*reset)(const void *model, void *data);
   // How an engine reports an error; NULL if it has no such report. Asked after
-  // the calls above, on the thread that made them. Returns 0 if they succeeded;
-  // otherwise another value, and then writes the reason to `text`, at most
-  // `size` bytes with the NUL that ends it, and forgets the error.
+  // one or several of the calls above but state_size, on the thread that made
+  // them. Returns 0 if they succeeded; otherwise another value, and then writes
+  // the reason of the first that failed to `text`, at most `size` bytes with the
+  // NUL that ends it, and forgets the error.
   int (*take_error)(void *data, char *text, size_t size);
   // Spec of the state that a rollout starts from and records
   // (mjSTATE_FULLPHYSICS).
@@ -286,6 +288,10 @@ typedef struct RolloutModel {
   // Signature of the layout of the data that belong to this model. Models of
   // one request have equal signatures.
   uint64_t layout;
+  // Signature of the structure that its data are made for besides their layout
+  // (which body is whose child, and so on), or 0 if it is not known. Signatures
+  // of one request that are known are equal.
+  uint64_t structure;
   // Numbers in the data's sensor values (mjModel.nsensordata).
   size_t nsensordata;
   // Number of plugin instances (mjModel.nplugin).
@@ -312,6 +318,9 @@ typedef struct RolloutData {
   uint32_t flags;
   // Signature of the layout of this data; equal to that of its model.
   uint64_t layout;
+  // Signature of the structure that this data was made for, or 0 if it is not
+  // known.
+  uint64_t structure;
   // Number of plugin instances (mjData.nplugin).
   size_t nplugin;
 } RolloutData;
@@ -385,6 +394,7 @@ typedef struct RolloutRequest {
   // Steps of each rollout.
   size_t nstep;
   // Which inputs `control` holds: bits of `engine->user`. 0 for `engine->ctrl`.
+  // Without `control` it says nothing.
   uint32_t control_spec;
   // What output rows hold from the step on that warned or failed:
   // ROLLOUT_FILL_NAN (0), ROLLOUT_FILL_HOLD or ROLLOUT_FILL_UNTOUCHED.
@@ -449,9 +459,10 @@ RolloutStatus rollout_pool_create(int32_t nthread,
                                   struct RolloutPool **pool,
                                   struct RolloutError *error);
 
-// Ends a pool: runs the tasks that were scheduled, then ends its threads and
-// waits for them. Does nothing for NULL. No other call may use the pool any
-// more. Called by a task of this very pool, it ends the pool without waiting.
+// Ends a pool: runs the tasks that were scheduled, and those that they schedule,
+// then ends its threads and waits for them. Does nothing for NULL. But for those
+// tasks, nobody may use the pool any more. Called by a task of this very pool it
+// cannot wait: then no other task may use the handle any more either.
 //
 // The caller promises: `pool` is NULL or a handle that has not been destroyed.
 void rollout_pool_destroy(struct RolloutPool *pool);

@@ -12,9 +12,20 @@
 //   RolloutData data = rollout_mujoco_data(d);         // d: mjData* made from m
 //
 // The descriptions cost little and hold addresses: make a new one when a model or
-// data was made anew, when a model was recompiled, and when the model's plugins or
-// its sleep flag have changed. One model serves any number of data. The host must
-// not change a model, or use a data, while a request uses it.
+// data was made anew, when a model was recompiled, when the model's plugins or its
+// sleep flag have changed, and when an engine thread pool was bound to a data. One
+// model serves any number of data. The host must not change a model, or use a data,
+// while a request uses it.
+//
+// A data must have been made from the model that it is used with, or from one that
+// differs in numbers only (masses, sizes, gains, ...): a data of other sizes is
+// refused, and one of another structure where MuJoCo lets it be seen (from 3.3.1 on).
+// With plugins, whose settings a data carries, it must be the model itself or a copy.
+//
+// Callbacks and handlers of the host (mjcb_control and the like, mju_user_warning)
+// are called on every thread that takes part. An error inside MuJoCo is not caught
+// yet: mju_error ends the process, as it does without this library, and a handler
+// (mju_user_error) must not jump or throw out of a rollout.
 
 #ifndef ROLLOUT_MUJOCO_H_
 #define ROLLOUT_MUJOCO_H_
@@ -57,14 +68,16 @@ static inline size_t rollout_mujoco_nstate(const mjModel* m) {
   return (size_t)mj_stateSize(m, mjSTATE_FULLPHYSICS);
 }
 
-// The signature of a layout: where each array of a data begins, the size of its
-// arena, and which plugins it was made for. It can be made from a data and from the
-// model that the data belongs to, and is equal for all models of one shape.
-// MuJoCo's own signature (from 3.3.1) does not serve: it is the same for models
-// with different sizes of user data, and a model saved as MJB loses it.
+// Takes one more number into a signature (the step of the hash FNV-1a).
 static inline uint64_t rollout_mujoco_mix(uint64_t hash, uint64_t value) {
   return (hash ^ value) * UINT64_C(1099511628211);
 }
+
+// The signature of a layout: where each array of a data begins, the size of its
+// arena, and which plugins it was made for. It can be made from a data and from the
+// model that the data belongs to, and is equal for all models of one shape.
+// MuJoCo's own signature (from 3.3.1) does not serve here: it is the same for models
+// with different sizes of user data.
 
 // Where mj_makeData puts the arrays of a data of this model: one behind the other,
 // each at a multiple of 64 bytes (so in every release from 3.0.0 to 4.0.0; a test
@@ -109,6 +122,22 @@ static inline uint64_t rollout_mujoco_data_layout(const mjData* d) {
   return hash;
 }
 
+// The signature of a model's structure: MuJoCo's own where there is one (0 in a model
+// that was loaded from MJB), else made of the kinematic tree.
+static inline uint64_t rollout_mujoco_structure(const mjModel* m) {
+#if mjVERSION_HEADER >= 331
+  return m->signature;
+#else
+  uint64_t hash = 1;
+  int i;
+  for (i = 0; i < (int)m->nbody; i++) {
+    hash = rollout_mujoco_mix(hash, (uint64_t)m->body_parentid[i]);
+    hash = rollout_mujoco_mix(hash, (uint64_t)m->body_dofnum[i]);
+  }
+  return hash;
+#endif
+}
+
 // What the library needs to know of a model. NULL gives a description that the
 // library refuses.
 static inline RolloutModel rollout_mujoco_model(const mjModel* m) {
@@ -119,6 +148,7 @@ static inline RolloutModel rollout_mujoco_model(const mjModel* m) {
   }
   model.model = m;
   model.layout = rollout_mujoco_model_layout(m);
+  model.structure = rollout_mujoco_structure(m);
   model.nsensordata = (size_t)m->nsensordata;
   model.nplugin = (size_t)m->nplugin;
   // A plugin may keep state of its own, which mj_resetData makes anew.
@@ -147,6 +177,9 @@ static inline RolloutData rollout_mujoco_data(mjData* d) {
   data.warning_number = &d->warning[0].number;
   data.nwarning = mjNWARNING;
   data.layout = rollout_mujoco_data_layout(d);
+#if mjVERSION_HEADER >= 331
+  data.structure = d->signature;
+#endif
   data.nplugin = (size_t)d->nplugin;
   if (d->threadpool) {
     data.flags |= ROLLOUT_DATA_ENGINE_THREADS;

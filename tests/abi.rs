@@ -12,6 +12,7 @@ use rollout::{
     rollout_pool_destroy, rollout_pool_num_threads, rollout_pool_reset_count,
     rollout_pool_schedule, rollout_pool_wait_count, rollout_run,
 };
+use rollout_core::simulator::Fixed;
 use rollout_core::{
     Data as RolloutData, Engine as RolloutEngine, Fill, Model as RolloutModel,
     Outcome as RolloutOutcome, OutcomeStatus, Slot,
@@ -40,7 +41,7 @@ struct Host {
     outcomes: Vec<RolloutOutcome>,
     messages: Vec<u8>,
     // Pointed to by `models` and `data`.
-    _model: Box<Model>,
+    _model: Box<Fixed<'static, Toy>>,
     _slots: Vec<Slot<Toy>>,
 }
 
@@ -51,16 +52,15 @@ impl Host {
         // SAFETY: a place for a handle, and an error object.
         let status = unsafe { rollout_pool_create(nthread, &mut pool, &mut error) };
         assert_eq!(status, RolloutStatus::Ok);
-        let model = Box::new(Model::default());
-        let mut slots: Vec<_> = (0..3)
-            .map(|_| Slot::new(Toy::new(&model), &model))
-            .collect();
+        let toy: &'static Model = Box::leak(Box::default());
+        let model = Box::new(Fixed::new(toy));
+        let mut slots: Vec<_> = (0..3).map(|_| Slot::new(Toy::new(toy), toy)).collect();
         let mut numbers = Numbers::new(3);
         Self {
             pool,
             error,
             engine: RolloutEngine::of::<Toy>(),
-            models: vec![RolloutModel::of::<Toy>(&model)],
+            models: vec![RolloutModel::of(&*model)],
             data: slots.iter_mut().map(RolloutData::of).collect(),
             start: numbers.units(NBATCH * NSTATE),
             control: numbers.units(NBATCH * NSTEP * NCONTROL),
@@ -588,8 +588,9 @@ fn a_request_through_the_abi_has_the_bits_of_one_through_the_crates() {
         sensordata: Some(Output::new(&mut sensordata)),
         ..Arrays::default()
     };
-    let mut request = Request::new(Simulation::of::<Toy>(&model, &mut slots), arrays).unwrap();
-    assert_eq!(request.run().completed, NBATCH);
+    let mut request =
+        Request::new(Simulation::of::<Toy>(&model, &mut slots).unwrap(), arrays).unwrap();
+    assert_eq!(request.run().unwrap().completed, NBATCH);
     drop(request);
 
     for chunk_size in [0, 1, 2, 7, NBATCH, usize::MAX] {

@@ -124,8 +124,8 @@ fn layouts() -> BTreeSet<String> {
             get_state, set_state, reset, take_error, full_physics, user, warmstart, ctrl,
             model_inputs, diverged_warnings
         }
-        RolloutModel { model, layout, nsensordata, nplugin, flags }
-        RolloutData { data, sensordata, warning_number, nwarning, flags, layout, nplugin }
+        RolloutModel { model, layout, structure, nsensordata, nplugin, flags }
+        RolloutData { data, sensordata, warning_number, nwarning, flags, layout, structure, nplugin }
         RolloutInput { values, count, rollout_stride, step_stride }
         RolloutOutput { values, count }
         RolloutOutcome { status, warning, steps }

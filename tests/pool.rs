@@ -7,10 +7,13 @@ use std::sync::{Arc, Barrier, Mutex, mpsc};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use rollout_core::{Arrays, Input, Output, Request, Simulation, Slot};
+use rollout_core::simulator::{Fixed, Readings, Specs};
+use rollout_core::{
+    Arrays, Data, Engine, Input, Model, Output, Request, Simulation, Simulator, Slot,
+};
 use rollout_pool::{Pool, RunError, WaitError, default_nthread, worker_id};
 use rollout_tests::bits;
-use rollout_tests::toy::{Model, Toy};
+use rollout_tests::toy::{self, Toy};
 
 /// Far more than anything here takes, even on a machine that is very busy.
 const LONG: Duration = Duration::from_secs(60);
@@ -115,9 +118,11 @@ fn several_threads_wait_for_one_count() {
 #[test]
 fn a_pool_of_one_thread_takes_a_long_task_and_those_behind_it() {
     let pool = Pool::new(1).unwrap();
-    pool.schedule(|| thread::sleep(Duration::from_millis(100)));
+    let (open, gate) = mpsc::channel::<()>();
+    pool.schedule(move || gate.recv().unwrap());
     pool.schedule(|| {});
-    assert!(pool.count() < 2);
+    assert_eq!(pool.count(), 0);
+    open.send(()).unwrap();
     pool.wait_count(2).unwrap();
 }
 
@@ -222,6 +227,12 @@ fn pools_come_and_go() {
 
 #[test]
 fn worker_threads_have_names_and_leave_signals_to_the_host() {
+    let blocked_here = || {
+        let status = std::fs::read_to_string("/proc/thread-self/status").unwrap();
+        let line = status.lines().find(|line| line.starts_with("SigBlk:"));
+        line.unwrap().to_owned()
+    };
+    let before = blocked_here();
     let pool = Pool::new(1).unwrap();
     let (send, names) = mpsc::channel();
     pool.schedule(move || {
@@ -240,20 +251,19 @@ fn worker_threads_have_names_and_leave_signals_to_the_host() {
     let (sigint, sigsegv) = (2, 11);
     assert_eq!((bit(sigint), bit(sigsegv)), (1, 0));
     // And the host's own mask is as it was.
-    let host = std::fs::read_to_string("/proc/thread-self/status").unwrap();
-    assert!(host.contains("SigBlk:\t0000000000000000"), "{host}");
+    assert_eq!(blocked_here(), before);
 }
 
 /// A job of the toy that takes a while: nbatch rollouts of 50 steps.
 struct Work {
-    models: [Model; 1],
+    models: [toy::Model; 1],
     slots: Vec<Slot<Toy>>,
     nbatch: usize,
     start: Vec<f64>,
 }
 
 impl Work {
-    fn new(nbatch: usize, ndata: usize, seed: u64, model: Model) -> Self {
+    fn new(nbatch: usize, ndata: usize, seed: u64, model: toy::Model) -> Self {
         Self {
             slots: (0..ndata)
                 .map(|_| Slot::new(Toy::new(&model), &model))
@@ -274,8 +284,11 @@ impl Work {
             state: Some(Output::new(&mut state)),
             ..Arrays::default()
         };
-        let mut request =
-            Request::new(Simulation::of(&self.models, &mut self.slots), arrays).unwrap();
+        let mut request = Request::new(
+            Simulation::of(&self.models, &mut self.slots).unwrap(),
+            arrays,
+        )
+        .unwrap();
         run(&mut request);
         drop(request);
         bits(&state)
@@ -283,7 +296,7 @@ impl Work {
 
     fn serially(&mut self) -> Vec<u64> {
         self.run(|request| {
-            request.run();
+            request.run().unwrap();
         })
     }
 
@@ -297,16 +310,16 @@ impl Work {
 #[test]
 fn r83_two_callers_with_different_models_share_one_pool() {
     let pool = Pool::new(2).unwrap();
-    let small = Model {
+    let small = toy::Model {
         nq: 1,
         nsensordata: 0,
         work: 100,
-        ..Model::default()
+        ..toy::Model::default()
     };
-    let large = Model {
+    let large = toy::Model {
         nq: 6,
         work: 300,
-        ..Model::default()
+        ..toy::Model::default()
     };
     thread::scope(|scope| {
         for (seed, model) in [(1, small), (2, large)] {
@@ -328,9 +341,9 @@ fn r87_two_pools_are_used_at_once() {
         for (seed, nthread) in [(1, 3), (2, 4)] {
             scope.spawn(move || {
                 let pool = Pool::new(nthread).unwrap();
-                let model = Model {
+                let model = toy::Model {
                     work: 100,
-                    ..Model::default()
+                    ..toy::Model::default()
                 };
                 let mut work = Work::new(30, nthread + 1, seed, model);
                 let expected = work.serially();
@@ -345,9 +358,9 @@ fn r87_two_pools_are_used_at_once() {
 #[test]
 fn requests_and_tasks_share_one_pool() {
     let pool = Pool::new(2).unwrap();
-    let model = Model {
+    let model = toy::Model {
         work: 200,
-        ..Model::default()
+        ..toy::Model::default()
     };
     let mut work = Work::new(30, 3, 1, model);
     let expected = work.serially();
@@ -367,9 +380,9 @@ fn a_request_runs_inside_a_task_of_the_same_pool() {
     for seed in 0..4 {
         let (inner, send) = (Arc::clone(&pool), send.clone());
         pool.schedule(move || {
-            let model = Model {
+            let model = toy::Model {
                 work: 200,
-                ..Model::default()
+                ..toy::Model::default()
             };
             let mut work = Work::new(20, 3, seed, model);
             let expected = work.serially();
@@ -380,19 +393,70 @@ fn a_request_runs_inside_a_task_of_the_same_pool() {
     assert_eq!(results.try_iter().collect::<Vec<_>>(), [true; 4]);
 }
 
+/// A simulator without state whose steps wait: what a thread does inside a step is
+/// in the test's hands.
+struct Waiting;
+
+/// The model of [`Waiting`]: a step counts itself as arrived and waits until as many
+/// have arrived as are to be let go.
+struct Gate {
+    arrived: AtomicUsize,
+    open_at: AtomicUsize,
+}
+
+impl Gate {
+    fn new(open_at: usize) -> Self {
+        Self {
+            arrived: AtomicUsize::new(0),
+            open_at: AtomicUsize::new(open_at),
+        }
+    }
+}
+
+impl Simulator for Waiting {
+    type Model = Gate;
+
+    const SPECS: Specs = Specs {
+        full_physics: 1,
+        ..Specs::none()
+    };
+
+    fn state_size(_: &Gate, _: u32) -> usize {
+        0
+    }
+
+    fn get_state(&self, _: &Gate, _: u32, _: &mut [f64]) {}
+
+    fn set_state(&mut self, _: &Gate, _: u32, _: &[f64]) {}
+
+    fn step(&mut self, gate: &Gate, _: Readings<'_>) -> Result<(), String> {
+        gate.arrived.fetch_add(1, Ordering::AcqRel);
+        eventually("the gate opens", || {
+            gate.arrived.load(Ordering::Acquire) >= gate.open_at.load(Ordering::Acquire)
+        });
+        Ok(())
+    }
+
+    fn reset(&mut self, _: &Gate) {}
+}
+
+fn one_step_each(nbatch: usize) -> Arrays<'static> {
+    Arrays {
+        nbatch,
+        nstep: 1,
+        ..Arrays::default()
+    }
+}
+
 #[test]
 fn workers_take_part() {
+    // No step ends before three threads are in one.
     let pool = Pool::new(2).unwrap();
-    // A step of a millisecond or so: the caller alone would take seconds, so
-    // both workers come, each with a slot of its own.
-    let model = Model {
-        work: 1_000_000,
-        ..Model::default()
-    };
-    let mut work = Work::new(12, 3, 1, model);
-    work.on(&pool);
-    let had_steps = |slot: &Slot<Toy>| slot.simulator().steps_since_reset() > 0;
-    assert!(work.slots.iter().all(had_steps));
+    let gate = [Gate::new(3)];
+    let mut slots = [(); 3].map(|()| Slot::new(Waiting, &gate[0]));
+    let simulation = Simulation::of(&gate, &mut slots).unwrap();
+    let mut request = Request::new(simulation, one_step_each(3)).unwrap();
+    assert_eq!(pool.run(&mut request).unwrap().completed, 3);
 }
 
 #[test]
@@ -400,9 +464,9 @@ fn no_two_threads_share_a_data() {
     // More workers than data; the toy fails when two threads step it at once.
     let pool = Pool::new(4).unwrap();
     for ndata in [1, 2] {
-        let model = Model {
+        let model = toy::Model {
             work: 200_000,
-            ..Model::default()
+            ..toy::Model::default()
         };
         let mut work = Work::new(20, ndata, 1, model);
         work.run(|request| assert_eq!(pool.run(request).unwrap().completed, 20));
@@ -411,68 +475,58 @@ fn no_two_threads_share_a_data() {
 
 #[test]
 fn a_data_in_use_by_a_request_in_flight_is_busy_for_every_pool() {
-    let model = [Model {
-        work: 50_000,
-        ..Model::default()
-    }];
-    let mut slots = [(); 2].map(|()| Slot::new(Toy::new(&model[0]), &model[0]));
-    let start = [0.1; 7];
-    let arrays = || Arrays {
-        nbatch: 1000,
-        nstep: 50,
-        initial_state: Input::shared(&start),
-        ..Arrays::default()
+    let gate = Gate::new(usize::MAX);
+    let model = Fixed::<Waiting>::new(&gate);
+    let mut slots = [(); 2].map(|()| Slot::new(Waiting, &gate));
+    let [shared, other] = slots.each_mut().map(Data::of);
+    let request = |data: &[Data], nbatch| {
+        // SAFETY: the descriptions are of this model and these slots, which live
+        // through the test; both requests run on pools, which keep them apart.
+        let simulation = unsafe {
+            Simulation::new(
+                Engine::of::<Waiting>(),
+                vec![Model::of(&model)],
+                data.to_vec(),
+            )
+        };
+        Request::new(simulation, one_step_each(nbatch)).unwrap()
     };
-    // Two requests with the same data: only the registry keeps them apart.
-    let address: *mut Slot<Toy> = &mut slots[1];
-    let (first, second) = slots.split_at_mut(1);
-    let running = AtomicBool::new(false);
+    let mut first = request(&[shared], 1);
     thread::scope(|scope| {
-        let long = scope.spawn(|| {
+        let long = scope.spawn(move || {
             let pool = Pool::new(1).unwrap();
-            let mut request = Request::new(Simulation::of(&model, second), arrays()).unwrap();
-            running.store(true, Ordering::Release);
-            pool.run(&mut request).unwrap()
+            pool.run(&mut first).unwrap()
+        });
+        eventually("the long request's step", || {
+            gate.arrived.load(Ordering::Acquire) == 1
         });
         let pool = Pool::new(1).unwrap();
-        eventually("the long request", || running.load(Ordering::Acquire));
-        // SAFETY: nobody touches this data through this alias: the pool refuses
-        // the request while the other one runs, and afterwards it is over.
-        let alias = unsafe { std::slice::from_raw_parts_mut(address, 1) };
-        let mut refused = false;
-        while !refused && !long.is_finished() {
-            let mut short = Arrays {
-                nbatch: 1,
-                nstep: 0,
-                ..arrays()
-            };
-            short.initial_state = Input::shared(&start);
-            let mut request = Request::new(Simulation::of(&model, alias), short).unwrap();
-            refused = pool.run(&mut request) == Err(RunError::Busy { slot: 0 });
-        }
-        assert!(refused, "the data was never refused");
-        // Another data is free meanwhile.
-        let mut request = Request::new(
-            Simulation::of(&model, first),
-            Arrays {
-                nbatch: 1,
-                nstep: 1,
-                ..arrays()
-            },
-        )
-        .unwrap();
-        assert_eq!(pool.run(&mut request).unwrap().completed, 1);
-        assert_eq!(long.join().unwrap().completed, 1000);
-        // And the refused one is free again.
-        let mut request = Request::new(
-            Simulation::of(&model, alias),
-            Arrays {
-                nbatch: 1,
-                nstep: 1,
-                ..arrays()
-            },
-        )
-        .unwrap();
-        assert_eq!(pool.run(&mut request).unwrap().completed, 1);
+        let busy = Err(RunError::Busy { slot: 1 });
+        assert_eq!(pool.run(&mut request(&[other, shared], 2)), busy);
+        // What was refused has taken nothing: the other data is free.
+        gate.open_at.store(0, Ordering::Release);
+        assert_eq!(pool.run(&mut request(&[other], 1)).unwrap().completed, 1);
+        assert_eq!(long.join().unwrap().completed, 1);
+        // And the first one is again.
+        assert_eq!(pool.run(&mut request(&[shared], 1)).unwrap().completed, 1);
     });
+}
+
+#[test]
+fn tasks_that_schedule_tasks_do_so_while_the_pool_ends() {
+    let ran = Arc::new(AtomicUsize::new(0));
+    let pool = Arc::new(Pool::new(2).unwrap());
+    for _ in 0..10 {
+        let (inner, ran) = (Arc::clone(&pool), Arc::clone(&ran));
+        pool.schedule(move || {
+            thread::sleep(Duration::from_millis(2));
+            let count = Arc::clone(&ran);
+            inner.schedule(move || {
+                count.fetch_add(1, Ordering::Relaxed);
+            });
+            ran.fetch_add(1, Ordering::Relaxed);
+        });
+    }
+    pool.end();
+    assert_eq!(ran.load(Ordering::Relaxed), 20);
 }

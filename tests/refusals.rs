@@ -10,6 +10,7 @@ use std::{mem, ptr};
 
 use proptest::prelude::*;
 use rollout_core::engine::{DATA_ENGINE_THREADS, MODEL_UNRESETTABLE_STATE};
+use rollout_core::simulator::Fixed;
 use rollout_core::{
     Arrays, Data, Engine, Error, ErrorKind, Fill, Input, Model, Outcome, Output, Request,
     Simulation, Simulator, Slot,
@@ -89,7 +90,7 @@ fn sizes() -> impl Strategy<Value = Sizes> {
 /// The memory that a valid request names.
 struct World {
     sizes: Sizes,
-    models: Vec<toy::Model>,
+    models: Vec<Fixed<'static, Toy>>,
     slots: Vec<Slot<Toy>>,
     inputs: [Vec<f64>; 3],
     state: Vec<f64>,
@@ -123,7 +124,9 @@ impl World {
         });
         Self {
             slots: slots.collect(),
-            models: vec![model.clone(); if sizes.model_for_each { nbatch } else { 1 }],
+            models: (0..if sizes.model_for_each { nbatch } else { 1 })
+                .map(|_| Fixed::new(Box::leak(Box::new(model.clone()))))
+                .collect(),
             inputs: [
                 numbers.units((nbatch - 1) * (nstate + gap) + nstate),
                 numbers.units((nbatch - 1) * (nwarmstart + gap) + nwarmstart),
@@ -162,7 +165,7 @@ impl World {
         });
         Raw {
             engine: Engine::of::<Toy>(),
-            models: self.models.iter().map(Model::of::<Toy>).collect(),
+            models: self.models.iter().map(Model::of).collect(),
             data: self.slots.iter_mut().map(Data::of).collect(),
             nbatch: self.sizes.nbatch,
             nstep,
@@ -538,7 +541,12 @@ const FAULTS: &[(&str, ErrorKind, Break)] = &[
     ("the same data twice", ErrorKind::DuplicateData, |r, n| {
         let i = n % (r.data.len() - 1);
         let j = i + 1 + n % (r.data.len() - 1 - i);
-        r.data[j] = r.data[i];
+        // All of it, or only what the library writes.
+        match n % 3 {
+            0 => r.data[j] = r.data[i],
+            1 => r.data[j].sensordata = r.data[i].sensordata,
+            _ => r.data[j].warning_number = r.data[i].warning_number,
+        }
         format!("data[{j}]")
     }),
 
@@ -610,6 +618,19 @@ const FAULTS: &[(&str, ErrorKind, Break)] = &[
         // The count that a product without a check for overflow would ask for.
         input.count = (input.count - before).wrapping_add(last(input.rollout_stride));
         format!("{}.rollout_stride", input.name)
+    }),
+
+    ("a data of another structure", ErrorKind::LayoutMismatch, |r, n| {
+        let i = n % r.data.len();
+        (r.models.iter_mut()).for_each(|model| model.structure = 5);
+        r.data[i].structure = 6;
+        format!("data[{i}]")
+    }),
+    ("a model of another structure", ErrorKind::LayoutMismatch, |r, n| {
+        let i = r.another_model(n);
+        r.models[0].structure = 5;
+        r.models[i].structure = 6;
+        format!("models[{i}]")
     }),
 
     // The outputs.
@@ -817,7 +838,6 @@ const ODD: &[(&str, Change)] = &[
             (data.warning_number, data.nwarning) = (ptr::null_mut(), 0);
         }
     }),
-    ("32 kinds of warning", |r| r.data[0].nwarning = 32),
     ("releases that are equal and unknown", |r| {
         (r.engine.header_release, r.engine.library_release) = (-3, -3);
     }),
@@ -961,8 +981,9 @@ fn requests_of_no_rollouts_no_steps_or_no_controls_run() {
             outcomes: Some(Output::new(&mut outcomes)),
             ..Arrays::default()
         };
-        let mut request = Request::new(Simulation::of::<Toy>(&model, &mut slots), arrays).unwrap();
-        assert_eq!(request.run().completed, nbatch);
+        let mut request =
+            Request::new(Simulation::of::<Toy>(&model, &mut slots).unwrap(), arrays).unwrap();
+        assert_eq!(request.run().unwrap().completed, nbatch);
         drop(request);
         assert!(outcomes.iter().all(Outcome::completed));
         assert!(state.iter().all(|&number| number != 7.0));
@@ -999,8 +1020,9 @@ fn strides_between_rows_of_no_numbers_do_not_matter() {
         control: Some(Input::strided(&[], usize::MAX, usize::MAX)),
         ..Arrays::default()
     };
-    let mut request = Request::new(Simulation::of::<Toy>(&model, &mut slots), arrays).unwrap();
-    assert_eq!(request.run().completed, 3);
+    let mut request =
+        Request::new(Simulation::of::<Toy>(&model, &mut slots).unwrap(), arrays).unwrap();
+    assert_eq!(request.run().unwrap().completed, 3);
 }
 
 #[test]
@@ -1055,5 +1077,47 @@ fn controls_for_a_model_without_controls_are_refused() {
     assert_eq!(
         (refused.kind(), refused.argument()),
         (ErrorKind::WrongSize, "control.count")
+    );
+}
+
+#[test]
+fn slots_for_another_number_of_sensors_are_refused() {
+    let few = toy::Model::default();
+    let many = [toy::Model {
+        nsensordata: few.nsensordata + 10,
+        ..few.clone()
+    }];
+    let mut slots = [Slot::new(Toy::new(&few), &few)];
+    let refused = Simulation::of(&many, &mut slots).unwrap_err();
+    assert_eq!(
+        (refused.kind(), refused.argument()),
+        (ErrorKind::LayoutMismatch, "data[0]")
+    );
+}
+
+#[test]
+fn outputs_over_the_lists_of_the_request_are_refused() {
+    let mut world = World::new(Sizes::default());
+    let mut raw = world.raw();
+    (raw.nbatch, raw.nstep) = (1, 1);
+    one_row_for_all(&mut raw);
+    only_output(&mut raw, 2);
+    // SAFETY: the request is refused before anything is used.
+    let refused = unsafe {
+        raw.outputs[2].values = raw.data.as_mut_ptr().cast();
+        raw.outputs[2].count = 1;
+        let simulation = Simulation::new(raw.engine, raw.models.as_slice(), raw.data.as_slice());
+        let arrays = Arrays {
+            nbatch: 1,
+            nstep: 1,
+            initial_state: raw.inputs[0].input().unwrap(),
+            outcomes: Some(Output::from_raw(raw.outputs[2].values.cast(), 1)),
+            ..Arrays::default()
+        };
+        Request::new(simulation, arrays).unwrap_err()
+    };
+    assert_eq!(
+        (refused.kind(), refused.argument()),
+        (ErrorKind::Overlap, "outcomes")
     );
 }

@@ -52,8 +52,10 @@ fn strides() -> impl Strategy<Value = Strides> {
 
 fn model() -> impl Strategy<Value = Model> {
     let sizes = (1..4_usize, 0..3_usize, 0..3_usize, 0..4_usize, 0..3_usize);
-    (sizes, any::<bool>(), any::<bool>()).prop_map(
-        |((nq, nu, nuserdata, nsensordata, nmocap), sensors_disabled, hidden_state)| Model {
+    // A step that costs something now and then, so that workers have a part in it.
+    let work = prop_oneof![3 => Just(0), 1 => Just(20_000)];
+    (sizes, any::<bool>(), any::<bool>(), work).prop_map(
+        |((nq, nu, nuserdata, nsensordata, nmocap), sensors_disabled, hidden_state, work)| Model {
             nq,
             nu,
             nuserdata,
@@ -62,7 +64,7 @@ fn model() -> impl Strategy<Value = Model> {
             stiffness: 1.0,
             sensors_disabled,
             hidden_state,
-            work: 0,
+            work,
         },
     )
 }
@@ -306,10 +308,11 @@ impl Case {
             chunk_size: self.chunk_size,
             ..Arrays::default()
         };
-        let mut request = Request::new(Simulation::of(&inputs.models, &mut slots), arrays).unwrap();
+        let mut request =
+            Request::new(Simulation::of(&inputs.models, &mut slots).unwrap(), arrays).unwrap();
         let tally = match pool {
             Some(pool) => pool.run(&mut request).unwrap(),
-            None => request.run(),
+            None => request.run().unwrap(),
         };
         drop(request);
         assert_eq!(tally.completed + tally.warned + tally.failed, self.nbatch);
@@ -442,9 +445,10 @@ fn r13_a_rollout_does_not_see_what_its_data_did_before() {
             state: Some(Output::new(&mut state)),
             ..Arrays::default()
         };
-        Request::new(Simulation::of(&inputs.models, &mut slots), arrays)
+        Request::new(Simulation::of(&inputs.models, &mut slots).unwrap(), arrays)
             .unwrap()
-            .run();
+            .run()
+            .unwrap();
         bits(&state)
     };
     let b_alone = run(&b, &b_inputs);
@@ -481,9 +485,10 @@ fn r13_with_the_warmstart_given_two_requests_equal_one() {
             state: Some(Output::new(&mut rows)),
             ..Arrays::default()
         };
-        Request::new(Simulation::of(&inputs.models, &mut slots), arrays)
+        Request::new(Simulation::of(&inputs.models, &mut slots).unwrap(), arrays)
             .unwrap()
-            .run();
+            .run()
+            .unwrap();
         state = rows[9 * nstate..].to_vec();
         slots[0]
             .simulator()
@@ -533,9 +538,10 @@ fn messages_hold_the_engines_text_cut_to_fit() {
         message_size: 12,
         ..Arrays::default()
     };
-    let tally = Request::new(Simulation::of(&model, &mut slots), arrays)
+    let tally = Request::new(Simulation::of(&model, &mut slots).unwrap(), arrays)
         .unwrap()
-        .run();
+        .run()
+        .unwrap();
     assert_eq!((tally.completed, tally.failed), (2, 1));
     assert_eq!(outcomes[1].steps, 1);
     let text = |i: usize| -> Vec<u8> {
@@ -566,7 +572,7 @@ fn r27_shared_rows_are_not_copied() {
         outcomes: Some(Output::new(&mut outcomes)),
         ..Arrays::default()
     };
-    let mut request = Request::new(Simulation::of(&model, &mut slots), arrays).unwrap();
+    let mut request = Request::new(Simulation::of(&model, &mut slots).unwrap(), arrays).unwrap();
     assert_eq!(pool.run(&mut request).unwrap().completed, 100_000);
     let largest = LARGEST.load(Ordering::Relaxed);
     assert!(largest < 1_000_000, "an allocation of {largest} bytes");
@@ -594,3 +600,29 @@ unsafe impl GlobalAlloc for Watching {
 
 #[global_allocator]
 static ALLOCATOR: Watching = Watching;
+
+#[test]
+fn divergence_is_told_before_a_warning_of_the_same_step() {
+    // A control that is not a number and a position that has run away.
+    let model = [Model {
+        nu: 2,
+        ..Model::default()
+    }];
+    let mut slots = [Slot::new(Toy::new(&model[0]), &model[0])];
+    let mut start = [0.0; 7];
+    start[1] = 2.0 * toy::QPOS_LIMIT;
+    let control = [f64::NAN, 0.0];
+    let mut outcomes = [Outcome::not_started()];
+    let arrays = Arrays {
+        nbatch: 1,
+        nstep: 1,
+        initial_state: Input::shared(&start),
+        control: Some(Input::shared(&control)),
+        outcomes: Some(Output::new(&mut outcomes)),
+        ..Arrays::default()
+    };
+    let simulation = Simulation::of(&model, &mut slots).unwrap();
+    Request::new(simulation, arrays).unwrap().run().unwrap();
+    assert_eq!(outcomes[0].status, OutcomeStatus::Diverged as i32);
+    assert_eq!(outcomes[0].warning, toy::warning::BAD_QPOS as i32);
+}

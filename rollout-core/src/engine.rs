@@ -8,12 +8,13 @@
 
 use std::borrow::Cow;
 use std::ffi::{c_char, c_int, c_void};
+use std::fmt;
 use std::marker::PhantomData;
 use std::mem;
 
 use crate::array::{Span, check_pointer};
 use crate::error::{Error, ErrorKind};
-use crate::simulator::{Simulator, Slot};
+use crate::simulator::{Fixed, Simulator, Slot};
 
 /// The version of the meaning of the engine table.
 pub const ENGINE_VERSION: u32 = 1;
@@ -72,9 +73,10 @@ pub struct Engine {
     /// (mj_resetData).
     pub reset: Option<unsafe extern "C" fn(model: *const c_void, data: *mut c_void)>,
     /// How an engine reports an error; NULL if it has no such report. Asked after
-    /// the calls above, on the thread that made them. Returns 0 if they succeeded;
-    /// otherwise another value, and then writes the reason to `text`, at most
-    /// `size` bytes with the NUL that ends it, and forgets the error.
+    /// one or several of the calls above but state_size, on the thread that made
+    /// them. Returns 0 if they succeeded; otherwise another value, and then writes
+    /// the reason of the first that failed to `text`, at most `size` bytes with the
+    /// NUL that ends it, and forgets the error.
     pub take_error:
         Option<unsafe extern "C" fn(data: *mut c_void, text: *mut c_char, size: usize) -> c_int>,
     /// Spec of the state that a rollout starts from and records
@@ -105,6 +107,10 @@ pub struct Model {
     /// Signature of the layout of the data that belong to this model. Models of
     /// one request have equal signatures.
     pub layout: u64,
+    /// Signature of the structure that its data are made for besides their layout
+    /// (which body is whose child, and so on), or 0 if it is not known. Signatures
+    /// of one request that are known are equal.
+    pub structure: u64,
     /// Numbers in the data's sensor values (mjModel.nsensordata).
     pub nsensordata: usize,
     /// Number of plugin instances (mjModel.nplugin).
@@ -133,6 +139,9 @@ pub struct Data {
     pub flags: u32,
     /// Signature of the layout of this data; equal to that of its model.
     pub layout: u64,
+    /// Signature of the structure that this data was made for, or 0 if it is not
+    /// known.
+    pub structure: u64,
     /// Number of plugin instances (mjData.nplugin).
     pub nplugin: usize,
 }
@@ -163,6 +172,40 @@ pub(crate) struct Calls {
     pub(crate) ctrl: u32,
     pub(crate) model_inputs: u32,
     pub(crate) diverged_warnings: u32,
+}
+
+impl Calls {
+    /// The engine's report of an error since it was last asked.
+    ///
+    /// # Safety
+    ///
+    /// * `data` is a data of the engine that only this thread uses.
+    pub(crate) unsafe fn error_text(&self, data: *mut c_void) -> Option<String> {
+        let take_error = self.take_error?;
+        let mut text = [0; 256];
+        // SAFETY: the caller's promise; the text has room for its size.
+        let failed = unsafe { take_error(data, text.as_mut_ptr(), text.len()) } != 0;
+        *text.last_mut()? = 0;
+        let bytes: Vec<u8> = text
+            .iter()
+            .map(|&c| c as u8)
+            .take_while(|&c| c != 0)
+            .collect();
+        failed.then(|| String::from_utf8_lossy(&bytes).into_owned())
+    }
+
+    /// Makes the engine forget an error that nobody shall be told of.
+    ///
+    /// # Safety
+    ///
+    /// * `data` is a data of the engine that only this thread uses.
+    pub(crate) unsafe fn forget_error(&self, data: *mut c_void) {
+        if let Some(take_error) = self.take_error {
+            let mut nowhere: c_char = 0;
+            // SAFETY: the caller's promise; there is room for one byte.
+            unsafe { take_error(data, &raw mut nowhere, 1) };
+        }
+    }
 }
 
 impl Engine {
@@ -265,15 +308,25 @@ impl Data {
         }
     }
 
-    /// The lowest kind of warning that has been counted, if any.
+    /// A kind of warning that has been counted, if any: the lowest of those in
+    /// `first` or else the lowest of all.
     ///
     /// # Safety
     ///
     /// * The description was checked, and this thread is the only one to use the data.
-    pub(crate) unsafe fn first_warning(&self) -> Option<u32> {
-        // SAFETY: as in `clear_warnings`.
-        (0..self.nwarning)
-            .find(|&kind| unsafe { *self.warning_number.add(kind as usize * WARNING_STRIDE) != 0 })
+    pub(crate) unsafe fn first_warning(&self, first: u32) -> Option<u32> {
+        let mut counted: u32 = 0;
+        for kind in 0..self.nwarning {
+            // SAFETY: as in `clear_warnings`.
+            let number = unsafe { *self.warning_number.add(kind as usize * WARNING_STRIDE) };
+            counted |= u32::from(number != 0) << kind;
+        }
+        let chosen = if counted & first != 0 {
+            counted & first
+        } else {
+            counted
+        };
+        (chosen != 0).then(|| chosen.trailing_zeros())
     }
 }
 
@@ -283,13 +336,20 @@ impl Data {
 /// To construct one is to promise that the pointers in it are what they are
 /// said to be; everything that can be looked at is looked at when a request is
 /// made of it.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub struct Simulation<'a> {
     pub(crate) engine: Engine,
     pub(crate) models: Cow<'a, [Model]>,
     pub(crate) data: Cow<'a, [Data]>,
+    /// What `models` points to, where it is not the host's.
+    pub(crate) kept: Option<Box<dyn Kept + 'a>>,
     borrow: PhantomData<&'a mut ()>,
 }
+
+/// Something that is only kept alive.
+pub(crate) trait Kept: fmt::Debug + Send + Sync {}
+
+impl<T: fmt::Debug + Send + Sync> Kept for T {}
 
 // SAFETY: the pointers are used as `Simulation::new` promises: models are read
 // by all threads, and a data is used by one thread at a time, any thread.
@@ -309,9 +369,11 @@ impl<'a> Simulation<'a> {
     /// * Each non-null model points to a model of that engine with at least
     ///   `nsensordata` sensor numbers, and nobody changes it.
     /// * Each non-null data points to a data of that engine, made for a model of
-    ///   the layout that is stated, used by nobody else than the requests made of
-    ///   this simulation, and its addresses, where they are neither null nor
-    ///   misaligned, are those of its sensor numbers and warning counters.
+    ///   the layout that is stated, and its addresses, where they are neither null
+    ///   nor misaligned, are those of its sensor numbers and warning counters.
+    /// * While a request made of this simulation runs, nobody else uses the data.
+    ///   Another request may name them if both run on pools, which refuse the
+    ///   second.
     pub unsafe fn new(
         engine: Engine,
         models: impl Into<Cow<'a, [Model]>>,
@@ -321,18 +383,43 @@ impl<'a> Simulation<'a> {
             engine,
             models: models.into(),
             data: data.into(),
+            kept: None,
             borrow: PhantomData,
         }
     }
 
     /// A simulator written in Rust, with one model for all rollouts or one for
     /// each, and one slot for each thread that may take part.
-    pub fn of<S: Simulator>(models: &'a [S::Model], slots: &'a mut [Slot<S>]) -> Self {
-        let models: Vec<Model> = models.iter().map(Model::of::<S>).collect();
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::LayoutMismatch`] if a slot was made for a model with another
+    /// number of sensor values.
+    pub fn of<S: Simulator + 'a>(
+        models: &'a [S::Model],
+        slots: &'a mut [Slot<S>],
+    ) -> Result<Self, Error> {
+        let fixed: Vec<Fixed<'a, S>> = models.iter().map(Fixed::new).collect();
+        for (m, model) in fixed.iter().enumerate() {
+            if let Some(i) = slots.iter().position(|slot| !slot.suits(model)) {
+                return Err(Error::new(
+                    ErrorKind::LayoutMismatch,
+                    format_args!("data[{i}]"),
+                    format_args!("has not as many sensor values as models[{m}]"),
+                ));
+            }
+        }
+        let models: Vec<Model> = fixed.iter().map(Model::of).collect();
         let data: Vec<Data> = slots.iter_mut().map(Data::of).collect();
-        // SAFETY: the table is made for the types of these models and slots; the
-        // models are borrowed and the slots borrowed exclusively for 'a.
-        unsafe { Self::new(Engine::of::<S>(), models, data) }
+        // SAFETY: the table is made for the types of these models and slots. The
+        // models are kept below, in their place on the heap, and what they point to
+        // is borrowed for 'a, as are the slots, exclusively. Each slot has room for
+        // the sensor values of every model, as was just checked, and its counters.
+        let simulation = unsafe { Self::new(Engine::of::<S>(), models, data) };
+        Ok(Self {
+            kept: Some(Box::new(fixed)),
+            ..simulation
+        })
     }
 
     /// Checks all that can be seen without calling the engine.
@@ -340,7 +427,7 @@ impl<'a> Simulation<'a> {
         let calls = self.engine.check()?;
         self.check_models(nbatch)?;
         self.check_data()?;
-        check_distinct(&self.data)?;
+        check_distinct(&self.data, self.models[0].nsensordata)?;
         Ok(calls)
     }
 
@@ -386,6 +473,13 @@ impl<'a> Simulation<'a> {
                      rollouts of a request must share that model",
                 ));
             }
+            if differ(model.structure, first.structure) {
+                return Err(Error::new(
+                    ErrorKind::LayoutMismatch,
+                    format_args!("models[{i}]"),
+                    "has another structure than models[0]",
+                ));
+            }
             if (model.layout, model.nsensordata, model.nplugin)
                 != (first.layout, first.nsensordata, first.nplugin)
             {
@@ -417,6 +511,13 @@ impl<'a> Simulation<'a> {
                     ErrorKind::LayoutMismatch,
                     format_args!("data[{i}]"),
                     "was made for a model of other sizes",
+                ));
+            }
+            if differ(data.structure, model.structure) {
+                return Err(Error::new(
+                    ErrorKind::LayoutMismatch,
+                    format_args!("data[{i}]"),
+                    "was made for a model of another structure",
                 ));
             }
             check_pointer(
@@ -455,24 +556,41 @@ impl<'a> Simulation<'a> {
     }
 }
 
-/// Refuses the same data twice.
-fn check_distinct(data: &[Data]) -> Result<(), Error> {
+/// Whether two signatures are known and differ.
+fn differ(a: u64, b: u64) -> bool {
+    a != 0 && b != 0 && a != b
+}
+
+/// Refuses the same data twice, and data that share what the library writes in them.
+fn check_distinct(data: &[Data], nsensordata: usize) -> Result<(), Error> {
+    let same = |a: &Data, b: &Data| {
+        a.data == b.data
+            || (a.sensordata == b.sensordata && nsensordata > 0)
+            || (a.warning_number == b.warning_number && a.nwarning > 0)
+    };
     // Few data, the usual case, are compared pair by pair without allocating.
     const FEW: usize = 32;
     let duplicate = if data.len() <= FEW {
-        (1..data.len()).find(|&i| data[..i].iter().any(|d| d.data == data[i].data))
+        (1..data.len()).find(|&i| data[..i].iter().any(|before| same(before, &data[i])))
     } else {
-        let mut sorted: Vec<(*mut c_void, usize)> =
-            data.iter().enumerate().map(|(i, d)| (d.data, i)).collect();
-        sorted.sort_unstable();
-        sorted.windows(2).find(|w| w[0].0 == w[1].0).map(|w| w[1].1)
+        let mut order: Vec<usize> = (0..data.len()).collect();
+        let keys: [fn(&Data) -> usize; 3] = [
+            |data| data.data as usize,
+            |data| data.sensordata as usize,
+            |data| data.warning_number as usize,
+        ];
+        keys.into_iter().find_map(|key| {
+            order.sort_unstable_by_key(|&i| (key(&data[i]), i));
+            let pair = order.windows(2).find(|w| same(&data[w[0]], &data[w[1]]));
+            pair.map(|pair| pair[0].max(pair[1]))
+        })
     };
     match duplicate {
         None => Ok(()),
         Some(i) => Err(Error::new(
             ErrorKind::DuplicateData,
             format_args!("data[{i}]"),
-            "is the same data as one before it",
+            "is, or shares its sensor values or warnings with, one before it",
         )),
     }
 }

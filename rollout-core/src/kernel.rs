@@ -71,11 +71,6 @@ impl Request<'_> {
         observer: &mut impl Observer,
     ) -> Outcome {
         let model = self.model(rollout);
-        if let Some((texts, size)) = self.messages {
-            // SAFETY: there is room for nbatch texts of at least one byte, and no
-            // other call writes this one.
-            unsafe { *texts.add(rollout * size) = 0 };
-        }
         // SAFETY: the data is this thread's, and the rollout in range.
         unsafe {
             self.set_start(model, data, rollout);
@@ -108,7 +103,7 @@ impl Request<'_> {
                 }
             }
             // SAFETY: as above.
-            if let Some(kind) = unsafe { data.first_warning() } {
+            if let Some(kind) = unsafe { data.first_warning(self.calls.diverged_warnings) } {
                 // SAFETY: as above.
                 unsafe { self.fill_after_warning(model, data, rollout, step) };
                 return self.warned(kind, step);
@@ -191,8 +186,7 @@ impl Request<'_> {
         if let Some(sensordata) = self.sensordata
             && self.nsensordata > 0
         {
-            // SAFETY: as above; source and row do not overlap, since the output
-            // is the host's array and the source the engine's.
+            // SAFETY: as above; source and row do not overlap (`check_overlaps`).
             unsafe {
                 let row = sensordata.add(self.row(rollout, step) * self.nsensordata);
                 ptr::copy_nonoverlapping(data.sensordata, row, self.nsensordata);
@@ -219,6 +213,9 @@ impl Request<'_> {
             // SAFETY: as above; the data is this thread's.
             Fill::Hold => unsafe {
                 self.record(model, data, rollout, step);
+                // The rollout has ended; an error in reading it out is not the
+                // next one's.
+                self.calls.forget_error(data.data);
                 self.repeat_row(rollout, step);
             },
         }
@@ -309,12 +306,9 @@ impl Request<'_> {
         // SAFETY: model and data fit each other, and the data is this thread's.
         // What a data holds after an error is not defined, so nobody shall see it.
         unsafe { (self.calls.reset)(model, data.data) };
-        if let Some(take_error) = self.calls.take_error {
-            let mut nowhere: c_char = 0;
-            // SAFETY: as above. Should the reset have failed too, that is part of
-            // this failure and not of the next rollout.
-            unsafe { take_error(data.data, &raw mut nowhere, 1) };
-        }
+        // SAFETY: as above. Should the reset have failed too, that is part of this
+        // failure and not of the next rollout.
+        unsafe { self.calls.forget_error(data.data) };
         if self.nstep > 0 {
             // SAFETY: the step is in range, and the rollout is this call's.
             unsafe { self.fill_after_error(rollout, step) };

@@ -23,11 +23,12 @@ pub enum OutcomeStatus {
     /// The engine warned during a step; the rollout ended there.
     Warned = 1,
     /// The engine warned of a bad position, velocity or acceleration: the
-    /// simulation diverged, and the engine has reset the state by itself.
+    /// simulation diverged. MuJoCo has then reset the state by itself, unless that
+    /// is disabled.
     Diverged = 2,
     /// The engine reported an error during a step.
     EngineError = 10,
-    /// The rollout was never started and its rows were not touched.
+    /// The rollout was not run.
     NotStarted = 30,
 }
 

@@ -5,7 +5,7 @@ use std::ffi::{c_char, c_void};
 use std::ptr;
 
 use crate::array::{Input, Output, OutputNames, Rows, Span};
-use crate::engine::{Calls, Data, MODEL_HIDDEN_STATE, Model, Simulation};
+use crate::engine::{Calls, Data, Kept, MODEL_HIDDEN_STATE, Model, Simulation};
 use crate::error::{Error, ErrorKind};
 use crate::outcome::{Outcome, Tally};
 
@@ -35,7 +35,7 @@ pub struct Arrays<'a> {
     /// Steps of each rollout; may be 0.
     pub nstep: usize,
     /// Which inputs `control` holds: bits of the engine's `user` spec. 0 stands
-    /// for the engine's `ctrl`.
+    /// for the engine's `ctrl`. Without `control` it says nothing.
     pub control_spec: u32,
     /// Start states (nbatch x nstate).
     pub initial_state: Input<'a>,
@@ -54,7 +54,7 @@ pub struct Arrays<'a> {
     /// Room for one text for each rollout (nbatch x message_size): the engine's
     /// error text, cut to fit and ending in NUL; empty without an error.
     pub messages: Option<Output<'a, c_char>>,
-    /// Bytes of one text; at least 1 where there are messages.
+    /// Bytes of one text; at least 1 where there are messages, and otherwise nothing.
     pub message_size: usize,
     /// What the rows after the valid ones hold.
     pub fill: Fill,
@@ -90,6 +90,8 @@ pub struct Request<'a> {
     pub(crate) fill: Fill,
     pub(crate) defaults: Defaults,
     chunk_size: usize,
+    /// What the models point to, where it is not the host's.
+    _kept: Option<Box<dyn Kept + 'a>>,
 }
 
 /// Where a rollout's inputs and warm start come from that the request does not give.
@@ -212,7 +214,7 @@ impl<'a> Request<'a> {
                 format_args!("{nbatch} rollouts x {nstep} steps are more than can be counted"),
             ));
         }
-        check_overlaps(&arrays, &simulation.data, nsensordata)?;
+        check_overlaps(&arrays, &simulation, nsensordata)?;
 
         let hidden = |m: &Model| m.flags & MODEL_HIDDEN_STATE != 0;
         let own_values = simulation.models.len() > 1 && nmodel_values > 0;
@@ -241,6 +243,7 @@ impl<'a> Request<'a> {
             chunk_size: arrays.chunk_size,
             models: simulation.models,
             data: simulation.data,
+            _kept: simulation.kept,
         })
     }
 
@@ -269,44 +272,64 @@ impl<'a> Request<'a> {
         self.chunk_size
     }
 
-    /// Readies the request for a run: outcomes say that nothing has started, and
-    /// the model's default inputs are read.
+    /// Readies the request for a run: the model's default inputs are read, outcomes
+    /// say that nothing has started, messages are empty.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::BadEngine`] if the engine reports an error; nothing was written.
     ///
     /// # Safety
     ///
     /// * Until the run is over, nobody else uses any data of this request.
-    pub unsafe fn begin(&mut self) {
-        if let Some(outcomes) = self.outcomes {
-            for rollout in 0..self.nbatch {
-                // SAFETY: `new` found room for nbatch outcomes; they are borrowed
-                // exclusively for 'a.
-                unsafe { ptr::write(outcomes.add(rollout), Outcome::not_started()) };
-            }
-        }
+    pub unsafe fn begin(&mut self) -> Result<(), Error> {
+        let data = &self.data[0];
+        // An error that the host's own calls have left behind is not this request's.
+        // SAFETY: nobody else uses the data, by the caller's promise.
+        unsafe { self.calls.forget_error(data.data) };
         if self.defaults.model_spec != 0 && !self.defaults.reset {
-            let (model, data) = (self.models[0].model, self.data[0].data);
+            let model = self.models[0].model;
             // SAFETY: model and data belong to the engine (`Simulation::new`) and
             // fit each other; the values have the size of their spec; nobody else
-            // uses the data, by the caller's promise.
+            // uses the data.
             unsafe {
-                (self.calls.reset)(model, data);
+                (self.calls.reset)(model, data.data);
                 (self.calls.get_state)(
                     model,
-                    data,
+                    data.data,
                     self.defaults.model_values.as_mut_ptr(),
                     self.defaults.model_spec,
                 );
+                if let Some(text) = self.calls.error_text(data.data) {
+                    return Err(Error::new(ErrorKind::BadEngine, "engine.reset", text));
+                }
             }
         }
+        for rollout in 0..self.nbatch {
+            if let Some(outcomes) = self.outcomes {
+                // SAFETY: `new` found room for nbatch outcomes, borrowed
+                // exclusively for 'a.
+                unsafe { ptr::write(outcomes.add(rollout), Outcome::not_started()) };
+            }
+            if let Some((texts, size)) = self.messages {
+                // SAFETY: as above, for nbatch texts of at least one byte.
+                unsafe { *texts.add(rollout * size) = 0 };
+            }
+        }
+        Ok(())
     }
 
     /// Runs all rollouts on the calling thread and the first data.
-    pub fn run(&mut self) -> Tally {
+    ///
+    /// # Errors
+    ///
+    /// As for [`begin`](Request::begin).
+    pub fn run(&mut self) -> Result<Tally, Error> {
         // SAFETY: the request is borrowed exclusively, and by the promise of its
         // Simulation nobody else uses the data.
         unsafe {
-            self.begin();
-            self.run_range(0, 0..self.nbatch, &mut ())
+            self.begin()?;
+            Ok(self.run_range(0, 0..self.nbatch, &mut ()))
         }
     }
 
@@ -382,11 +405,19 @@ fn state_size(calls: &Calls, models: &[Model], spec: u32) -> Result<usize, Error
     Ok(first)
 }
 
-/// Refuses outputs that share memory with an input, with each other, or with what
-/// the library writes in a data: its sensor values and warning counters.
-fn check_overlaps(arrays: &Arrays<'_>, data: &[Data], nsensordata: usize) -> Result<(), Error> {
-    const INPUTS: usize = 3;
+/// Refuses outputs that share memory with an input, with each other, with the lists
+/// of models and data, or with what the library writes in a data: its sensor values
+/// and warning counters.
+fn check_overlaps(
+    arrays: &Arrays<'_>,
+    simulation: &Simulation<'_>,
+    nsensordata: usize,
+) -> Result<(), Error> {
+    let (models, data) = (&*simulation.models, &*simulation.data);
+    const INPUTS: usize = 5;
     let arrays = [
+        Span::new("models", models.as_ptr(), models.len()),
+        Span::new("data", data.as_ptr(), data.len()),
         arrays.initial_state.span("initial_state"),
         arrays
             .initial_warmstart

@@ -4,6 +4,7 @@
 use std::any::Any;
 use std::cell::Cell;
 use std::ffi::{c_char, c_int, c_void};
+use std::fmt;
 use std::mem;
 use std::panic::{self, AssertUnwindSafe};
 use std::ptr;
@@ -58,7 +59,8 @@ pub trait Simulator: Send {
     /// How many kinds of warning there are, at most 32.
     const NWARNING: usize = 0;
 
-    /// Numbers in the components of `spec`.
+    /// Numbers in the components of `spec`: the sum of those of its bits. Asked
+    /// once for each bit when a request is made.
     fn state_size(model: &Self::Model, spec: u32) -> usize;
 
     /// Numbers in the sensor values.
@@ -93,6 +95,48 @@ pub trait Simulator: Send {
 
     /// Back to the state of a new data.
     fn reset(&mut self, model: &Self::Model);
+}
+
+/// A model together with its sizes, asked for once: whatever a simulator answers
+/// later, the arrays have the sizes that they were checked for.
+pub struct Fixed<'a, S: Simulator> {
+    model: &'a S::Model,
+    /// Numbers in the component of each spec bit.
+    sizes: [usize; u32::BITS as usize],
+    nsensordata: usize,
+}
+
+impl<'a, S: Simulator> Fixed<'a, S> {
+    /// Asks for the sizes of a model.
+    pub fn new(model: &'a S::Model) -> Self {
+        let specs = S::SPECS;
+        let all = specs.full_physics | specs.user | specs.warmstart;
+        Self {
+            model,
+            sizes: std::array::from_fn(|bit| match all & (1 << bit) {
+                0 => 0,
+                spec => S::state_size(model, spec),
+            }),
+            nsensordata: S::nsensordata(model),
+        }
+    }
+
+    /// Numbers in the components of `spec`, or `None` if that overflows.
+    fn state_size(&self, spec: u32) -> Option<usize> {
+        let named = (0..u32::BITS).filter(|bit| spec & (1 << bit) != 0);
+        named
+            .map(|bit| self.sizes[bit as usize])
+            .try_fold(0_usize, usize::checked_add)
+    }
+}
+
+impl<S: Simulator> fmt::Debug for Fixed<'_, S> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Fixed")
+            .field("sizes", &self.sizes)
+            .field("nsensordata", &self.nsensordata)
+            .finish_non_exhaustive()
+    }
 }
 
 /// Where a step leaves what it measured.
@@ -130,6 +174,11 @@ pub struct Slot<S> {
 }
 
 impl<S: Simulator> Slot<S> {
+    /// Whether the sensor values have room for those of this model.
+    pub(crate) fn suits(&self, model: &Fixed<'_, S>) -> bool {
+        self.sensordata.len() == model.nsensordata
+    }
+
     /// A data that belongs to `model` and the models of the same layout.
     pub fn new(simulator: S, model: &S::Model) -> Self {
         Self {
@@ -180,7 +229,7 @@ impl<S: Simulator> Slot<S> {
 }
 
 impl Engine {
-    /// The table of a simulator written in Rust: its models are `S::Model`, its
+    /// The table of a simulator written in Rust: its models are `Fixed<S>`, its
     /// data `Slot<S>`.
     pub fn of<S: Simulator>() -> Self {
         let specs = S::SPECS;
@@ -208,13 +257,14 @@ impl Engine {
 
 impl Model {
     /// What there is to say about a model of a Rust simulator.
-    pub fn of<S: Simulator>(model: &S::Model) -> Self {
+    pub fn of<S: Simulator>(model: &Fixed<'_, S>) -> Self {
         Self {
             model: ptr::from_ref(model).cast(),
-            layout: S::layout(model),
-            nsensordata: S::nsensordata(model),
+            layout: S::layout(model.model),
+            structure: 0,
+            nsensordata: model.nsensordata,
             nplugin: 0,
-            flags: if S::hidden_state(model) {
+            flags: if S::hidden_state(model.model) {
                 MODEL_HIDDEN_STATE
             } else {
                 0
@@ -239,6 +289,7 @@ impl Data {
             nwarning: slot.warnings.len() as u32,
             flags: 0,
             layout: slot.layout,
+            structure: 0,
             nplugin: 0,
         }
     }
@@ -272,22 +323,22 @@ pub fn panic_text(payload: &(dyn Any + Send)) -> &str {
 }
 
 // The functions of the table `Engine::of::<S>()`. Whoever calls them promises that
-// the models are of type `S::Model` and the data of type `Slot<S>`, the latter this
+// the models are of type `Fixed<S>` and the data of type `Slot<S>`, the latter this
 // thread's alone: `Simulation::of` has borrowed them so, and `Simulation::new` has
 // its caller promise it.
 
 unsafe extern "C" fn step<S: Simulator>(model: *const c_void, data: *mut c_void) {
     // SAFETY: of these types, and the slot is this thread's, as said above.
-    let (model, slot) = unsafe { (&*model.cast::<S::Model>(), &mut *data.cast::<Slot<S>>()) };
-    guard(|| slot.step(model));
+    let (model, slot) = unsafe { (&*model.cast::<Fixed<'_, S>>(), &mut *data.cast::<Slot<S>>()) };
+    guard(|| slot.step(model.model));
 }
 
 unsafe extern "C" fn state_size<S: Simulator>(model: *const c_void, spec: u32) -> c_int {
     // SAFETY: of this type, as said above.
-    let model = unsafe { &*model.cast::<S::Model>() };
-    // A size that is negative is refused, with this request and no other.
-    panic::catch_unwind(AssertUnwindSafe(|| S::state_size(model, spec)))
-        .ok()
+    let model = unsafe { &*model.cast::<Fixed<'_, S>>() };
+    // A size that is negative is refused.
+    model
+        .state_size(spec)
         .and_then(|size| c_int::try_from(size).ok())
         .unwrap_or(-1)
 }
@@ -299,16 +350,20 @@ unsafe extern "C" fn get_state<S: Simulator>(
     spec: u32,
 ) {
     // SAFETY: of these types, and the slot is this thread's, as said above.
-    let (model, slot) = unsafe { (&*model.cast::<S::Model>(), &*data.cast::<Slot<S>>()) };
+    let (model, slot) = unsafe { (&*model.cast::<Fixed<'_, S>>(), &*data.cast::<Slot<S>>()) };
     guard(|| {
-        let size = S::state_size(model, spec);
-        // SAFETY: the kernel passes a row of the size of its spec. A host's row
-        // may be uninitialised memory, so it is set before it becomes a slice.
-        let state = unsafe {
-            ptr::write_bytes(state, 0, size);
-            slice::from_raw_parts_mut(state, size)
+        let state = match model.state_size(spec).unwrap_or(0) {
+            // A row of no numbers may have a null pointer.
+            0 => &mut [],
+            // SAFETY: the kernel passes a row of the size of its spec, which it
+            // knows from `state_size`. A host's row may be uninitialised memory, so
+            // it is set before it becomes a slice.
+            size => unsafe {
+                ptr::write_bytes(state, 0, size);
+                slice::from_raw_parts_mut(state, size)
+            },
         };
-        slot.simulator.get_state(model, spec, state);
+        slot.simulator.get_state(model.model, spec, state);
         Ok(())
     });
 }
@@ -320,24 +375,25 @@ unsafe extern "C" fn set_state<S: Simulator>(
     spec: u32,
 ) {
     // SAFETY: of these types, and the slot is this thread's, as said above.
-    let (model, slot) = unsafe { (&*model.cast::<S::Model>(), &mut *data.cast::<Slot<S>>()) };
+    let (model, slot) = unsafe { (&*model.cast::<Fixed<'_, S>>(), &mut *data.cast::<Slot<S>>()) };
     guard(|| {
-        let state = match S::state_size(model, spec) {
+        let state = match model.state_size(spec).unwrap_or(0) {
             // A row of no numbers may have a null pointer.
             0 => &[],
-            // SAFETY: the kernel passes a row of the size of its spec.
+            // SAFETY: the kernel passes a row of the size of its spec, which it
+            // knows from `state_size`.
             size => unsafe { slice::from_raw_parts(state, size) },
         };
-        slot.simulator.set_state(model, spec, state);
+        slot.simulator.set_state(model.model, spec, state);
         Ok(())
     });
 }
 
 unsafe extern "C" fn reset<S: Simulator>(model: *const c_void, data: *mut c_void) {
     // SAFETY: of these types, and the slot is this thread's, as said above.
-    let (model, slot) = unsafe { (&*model.cast::<S::Model>(), &mut *data.cast::<Slot<S>>()) };
+    let (model, slot) = unsafe { (&*model.cast::<Fixed<'_, S>>(), &mut *data.cast::<Slot<S>>()) };
     guard(|| {
-        slot.simulator.reset(model);
+        slot.simulator.reset(model.model);
         slot.sensordata.fill(0.0);
         slot.warnings.fill(Warning::default());
         Ok(())
@@ -348,7 +404,7 @@ unsafe extern "C" fn take_error(_data: *mut c_void, text: *mut c_char, size: usi
     let Some(error) = PENDING.take() else {
         return 0;
     };
-    let length = error.len().min(size.saturating_sub(1));
+    let length = error.floor_char_boundary(size.saturating_sub(1));
     // SAFETY: the kernel passes room for `size` bytes, at least one.
     unsafe {
         ptr::copy_nonoverlapping(error.as_ptr().cast(), text, length);

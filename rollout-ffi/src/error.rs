@@ -173,6 +173,7 @@ impl From<RunError> for Failure {
         let text = error.to_string();
         match error {
             RunError::Busy { slot } => Self::new(RolloutStatus::Busy, text).at(slot),
+            RunError::Refused(refused) => refused.into(),
             RunError::Panicked(_) => Self::new(RolloutStatus::Panic, text),
         }
     }

@@ -79,9 +79,10 @@ pub unsafe extern "C" fn rollout_pool_create(
     unsafe { boundary(error, body) }
 }
 
-/// Ends a pool: runs the tasks that were scheduled, then ends its threads and
-/// waits for them. Does nothing for NULL. No other call may use the pool any
-/// more. Called by a task of this very pool, it ends the pool without waiting.
+/// Ends a pool: runs the tasks that were scheduled, and those that they schedule,
+/// then ends its threads and waits for them. Does nothing for NULL. But for those
+/// tasks, nobody may use the pool any more. Called by a task of this very pool it
+/// cannot wait: then no other task may use the handle any more either.
 ///
 /// # Safety
 ///
@@ -90,6 +91,9 @@ pub unsafe extern "C" fn rollout_pool_create(
 pub unsafe extern "C" fn rollout_pool_destroy(pool: *mut RolloutPool) {
     let body = || {
         if !pool.is_null() {
+            // Tasks that still run may use the handle, so they end first.
+            // SAFETY: the handle is alive, by the caller's promise.
+            unsafe { &*pool }.0.end();
             // SAFETY: a handle comes from Box::into_raw, and is destroyed once.
             drop(unsafe { Box::from_raw(pool) });
         }

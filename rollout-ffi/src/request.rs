@@ -77,6 +77,7 @@ pub struct RolloutRequest {
     /// Steps of each rollout.
     pub nstep: usize,
     /// Which inputs `control` holds: bits of `engine->user`. 0 for `engine->ctrl`.
+    /// Without `control` it says nothing.
     pub control_spec: u32,
     /// What output rows hold from the step on that warned or failed:
     /// ROLLOUT_FILL_NAN (0), ROLLOUT_FILL_HOLD or ROLLOUT_FILL_UNTOUCHED.

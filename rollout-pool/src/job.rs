@@ -146,15 +146,20 @@ impl OpenJob {
         // SAFETY: the entry is still in the pool's state, so its owner has not
         // returned and the job is alive.
         let job = unsafe { self.job.as_ref() };
-        if job.exhausted() {
+        // (The rollouts may be claimed by others before this worker gets to it:
+        // then it leaves again. The owner removes the entry only under this lock
+        // and with nobody inside.)
+        if job.exhausted() || job.inside.load(Ordering::Relaxed) + 1 >= job.threads {
             return None;
         }
+        #[cfg(test)]
+        tests::dawdle();
         let slot = match self.taken.get(preferred) {
             Some(false) => preferred,
             _ => self.taken.iter().position(|taken| !taken)?,
         };
         self.taken[slot] = true;
-        // Relaxed: under the lock, which the owner takes before it looks.
+        // Relaxed: under the lock, under which the owner decides that it may go.
         job.inside.fetch_add(1, Ordering::Relaxed);
         Some(Seat {
             job: self.job,
@@ -171,9 +176,9 @@ impl OpenJob {
             self.panic = panic;
         }
         // SAFETY: the entry is still in the pool's state, so the job is alive.
-        // Release, with the Acquire of the owner's spin: who sees that nobody is
-        // inside sees what they wrote. The owner still takes the lock, and so
-        // waits for this section to end, before it frees the job.
+        // Release, with the Acquire of the owner, who looks without the lock first.
+        // It takes the lock, and so waits for this section to end, before it
+        // removes the entry and frees the job.
         unsafe { self.job.as_ref() }
             .inside
             .fetch_sub(1, Ordering::Release);
@@ -197,5 +202,83 @@ impl Seat {
         // job is alive; the slot was free and is taken; the owner began the
         // request before it opened the job.
         unsafe { self.job.as_ref().participate(self.slot, &mut ()) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Pool;
+    use rollout_core::simulator::{Readings, Specs};
+    use rollout_core::{Arrays, Simulation, Simulator, Slot};
+    use std::thread;
+    use std::time::Duration;
+
+    /// Widens the gap between a worker's look at a job and its step inside, in which
+    /// the caller can claim the last rollouts.
+    pub(super) fn dawdle() {
+        thread::sleep(Duration::from_micros(20));
+    }
+
+    /// A simulator that does nothing.
+    struct Nothing;
+
+    impl Simulator for Nothing {
+        type Model = ();
+        const SPECS: Specs = Specs {
+            full_physics: 1,
+            ..Specs::none()
+        };
+        fn state_size(_: &(), _: u32) -> usize {
+            0
+        }
+        fn get_state(&self, _: &(), _: u32, _: &mut [f64]) {}
+        fn set_state(&mut self, _: &(), _: u32, _: &[f64]) {}
+        fn step(&mut self, _: &(), _: Readings<'_>) -> Result<(), String> {
+            Ok(())
+        }
+        fn reset(&mut self, _: &()) {}
+    }
+
+    fn with_request<R>(test: impl FnOnce(&mut Request<'_>) -> R) -> R {
+        let mut slots = [(); 3].map(|()| Slot::new(Nothing, &()));
+        let arrays = Arrays {
+            nbatch: 8,
+            nstep: 1,
+            ..Arrays::default()
+        };
+        let simulation = Simulation::of(&[()], &mut slots).unwrap();
+        test(&mut Request::new(simulation, arrays).unwrap())
+    }
+
+    #[test]
+    fn a_worker_that_is_slow_to_step_inside_does_not_find_a_removed_job() {
+        let pool = Pool::new(2).unwrap();
+        with_request(|request| {
+            for _ in 0..5000 {
+                assert_eq!(pool.run(request).unwrap().completed, 8);
+            }
+        });
+    }
+
+    #[test]
+    fn a_panic_costs_its_chunk_and_is_told() {
+        struct Panics(usize);
+        impl Observer for Panics {
+            fn stepped(&mut self) {
+                self.0 += 1;
+                assert!(self.0 != 3, "the third step");
+            }
+        }
+        with_request(|request| {
+            // SAFETY: the data are used here alone, and the slot too.
+            let (tally, panic) = unsafe {
+                request.begin().unwrap();
+                Job::new(request, 2).participate(0, &mut Panics(0))
+            };
+            assert!(panic.unwrap().contains("the third step"));
+            // The first chunks are of one rollout each, a quarter of a half.
+            assert_eq!(tally.completed, 7);
+        });
     }
 }

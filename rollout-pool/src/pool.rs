@@ -8,11 +8,11 @@ use std::mem;
 use std::panic::{self, AssertUnwindSafe};
 use std::sync::Arc;
 use std::thread::{self, JoinHandle};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use crossbeam_utils::CachePadded;
 use rollout_core::simulator::panic_text;
-use rollout_core::{Observer, Request, Tally};
+use rollout_core::{Error, Observer, Request, Tally};
 
 use crate::busy::Claimed;
 use crate::job::{Job, OpenJob, Seat};
@@ -30,8 +30,11 @@ pub enum RunError {
         /// The slot.
         slot: usize,
     },
-    /// The engine or a part of this library panicked; the text is the panic's.
-    /// The rollouts it hit are "not started", the others have been run.
+    /// The engine failed before the first rollout. Nothing was written.
+    Refused(Error),
+    /// A part of this library panicked; the text is the panic's. The rollouts that
+    /// it hit are "not started", though their rows may have been written; the
+    /// others have been run.
     Panicked(String),
 }
 
@@ -41,6 +44,7 @@ impl fmt::Display for RunError {
             RunError::Busy { slot } => {
                 write!(f, "data[{slot}]: is in use by another request in flight")
             }
+            RunError::Refused(error) => error.fmt(f),
             RunError::Panicked(text) => write!(f, "a rollout panicked: {text}"),
         }
     }
@@ -82,7 +86,9 @@ pub fn default_nthread() -> usize {
 #[derive(Debug)]
 pub struct Pool {
     shared: Arc<Shared>,
-    threads: Vec<JoinHandle<()>>,
+    nthread: usize,
+    /// Taken by whoever ends the pool.
+    threads: Lock<Vec<JoinHandle<()>>>,
 }
 
 /// What the threads of a pool share.
@@ -95,6 +101,9 @@ pub(crate) struct Shared {
     done: CachePadded<Event>,
     /// Tasks completed since the last reset. Written under the lock.
     pub(crate) count: AtomicU64,
+    /// What the first step of the last shared request took: a guess for the next
+    /// one, which decides whether workers are woken and never what is computed.
+    step_nanos: AtomicU64,
 }
 
 /// What the lock protects.
@@ -143,6 +152,21 @@ impl State {
 }
 
 impl Shared {
+    /// Runs a task and counts it. The lock is not held meanwhile.
+    pub(crate) fn run_task(&self, task: impl FnOnce()) -> Guard<'_, State> {
+        let panic = panic::catch_unwind(AssertUnwindSafe(task))
+            .err()
+            .map(|payload| panic_text(&*payload).to_owned());
+        let mut state = self.state.lock();
+        if state.panic.is_none() {
+            state.panic = panic;
+        }
+        // Release, with the Acquire of `Pool::count`: who sees the count sees what
+        // the task did.
+        self.count.fetch_add(1, Ordering::Release);
+        self.tell_waiters(state)
+    }
+
     /// Wakes those who wait on `done`, if any.
     pub(crate) fn tell_waiters<'s>(&'s self, state: Guard<'s, State>) -> Guard<'s, State> {
         if state.waiting == 0 {
@@ -154,13 +178,14 @@ impl Shared {
         self.state.lock()
     }
 
-    /// Waits until `ready` says so. It is asked under the lock whenever a task or
-    /// a helper has ended.
-    fn wait_until(&self, ready: impl Fn() -> bool) {
-        // A helper's last chunk or a last task is often about to end.
+    /// Waits until `ready` says so, and returns with the lock held and `ready` still
+    /// true: it is asked under the lock whenever a task or a helper has ended.
+    fn wait_until(&self, ready: impl Fn() -> bool) -> Guard<'_, State> {
+        // A helper's last chunk or a last task is often about to end. This is only
+        // a hint: without the lock nothing is decided.
         for _ in 0..WAIT_SPINS {
             if ready() {
-                return;
+                break;
             }
             hint::spin_loop();
         }
@@ -173,6 +198,7 @@ impl Shared {
             state = self.state.lock();
             state.waiting -= 1;
         }
+        state
     }
 
     /// Wakes sleeping workers, so that `wanted` of them are awake together with
@@ -187,9 +213,9 @@ impl Shared {
 /// How often a waiter looks before it sleeps: a few microseconds.
 const WAIT_SPINS: usize = 500;
 
-/// Work that is left when the caller has made its first step must be worth this
-/// much of the caller's time before sleeping workers are woken for it.
-const WORTH_WAKING: Duration = Duration::from_micros(50);
+/// Steps that are left must be worth this much of the caller's time before sleeping
+/// workers are woken for them.
+const WORTH_WAKING_NANOS: u64 = 50_000;
 
 impl Pool {
     /// Starts a pool of `nthread` threads. With 0 threads, tasks run inside
@@ -207,10 +233,13 @@ impl Pool {
             work: CachePadded::default(),
             done: CachePadded::default(),
             count: AtomicU64::new(0),
+            // Unknown: so long that any request is worth sharing.
+            step_nanos: AtomicU64::new(u64::MAX),
         });
-        let mut pool = Pool {
+        let pool = Pool {
             shared,
-            threads: Vec::new(),
+            nthread,
+            threads: Lock::new(Vec::new()),
         };
         let _signals = BlockedSignals::new();
         for id in 0..nthread {
@@ -219,33 +248,27 @@ impl Pool {
                 .name(format!("rollout-{id}"))
                 .stack_size(8 << 20)
                 .spawn(move || worker::work(&shared, id))?;
-            pool.threads.push(thread);
+            pool.threads.lock().push(thread);
         }
         Ok(pool)
     }
 
     /// The number of threads of the pool.
     pub fn num_threads(&self) -> usize {
-        self.threads.len()
+        self.nthread
     }
 
     /// Hands a task to the workers. It runs as soon as one is free, whether or
     /// not anybody waits, after the tasks scheduled before it have begun.
     pub fn schedule(&self, task: impl FnOnce() + Send + 'static) {
-        let mut state = self.shared.state.lock();
-        if self.threads.is_empty() {
-            drop(state);
-            let panic = panic::catch_unwind(AssertUnwindSafe(task)).err();
-            let mut state = self.shared.state.lock();
-            if let Some(payload) = panic {
-                state
-                    .panic
-                    .get_or_insert_with(|| panic_text(&*payload).to_owned());
-            }
-            self.shared.count.fetch_add(1, Ordering::Release);
+        if self.nthread == 0 {
+            // The task may end the pool; its shared state outlives that.
+            Arc::clone(&self.shared).run_task(task);
             return;
         }
-        state.tasks.push_back(Box::new(task));
+        let task = Box::new(task);
+        let mut state = self.shared.state.lock();
+        state.tasks.push_back(task);
         self.shared.work.advance();
         let wanted = state.tasks.len();
         self.shared.wake_workers(state, wanted);
@@ -272,13 +295,12 @@ impl Pool {
     /// [`WaitError::WouldDeadlock`] at once, where the wait could never end;
     /// [`WaitError::TaskPanicked`] after the wait.
     pub fn wait_count(&self, value: u64) -> Result<(), WaitError> {
-        if self.count() < value {
-            if self.threads.is_empty() || worker::is_worker_of(&self.shared) {
-                return Err(WaitError::WouldDeadlock);
-            }
-            self.shared.wait_until(|| self.count() >= value);
+        let nobody_else = self.nthread == 0 || worker::is_worker_of(&self.shared);
+        if nobody_else && self.count() < value {
+            return Err(WaitError::WouldDeadlock);
         }
-        match self.shared.state.lock().panic.take() {
+        let mut state = self.shared.wait_until(|| self.count() >= value);
+        match state.panic.take() {
             None => Ok(()),
             Some(text) => Err(WaitError::TaskPanicked(text)),
         }
@@ -298,7 +320,7 @@ impl Pool {
         let mut request = Claimed::new(request).map_err(|slot| RunError::Busy { slot })?;
         // SAFETY: the data are claimed: no other request uses them, and by the
         // promise of the request's Simulation nobody else does.
-        unsafe { request.begin() };
+        unsafe { request.begin() }.map_err(RunError::Refused)?;
         let request: &Request<'_> = &request;
 
         let helpers = self
@@ -322,6 +344,28 @@ impl Pool {
         }
     }
 
+    /// Ends the pool: runs the tasks that were scheduled, and those that they
+    /// schedule, then ends the threads and waits for them. From inside a task of
+    /// this very pool it does not wait. Dropping the pool does the same; a host
+    /// whose tasks still hold the pool calls this first and drops it afterwards.
+    /// Whatever is scheduled once the threads have ended never runs.
+    pub fn end(&self) {
+        let mut state = self.shared.state.lock();
+        state.stopping = true;
+        self.shared.work.advance();
+        drop(state);
+        self.shared.work.wake(u32::MAX);
+        if worker::is_worker_of(&self.shared) {
+            return;
+        }
+        let threads = mem::take(&mut *self.threads.lock());
+        for thread in threads {
+            // A worker catches the panics of tasks; one of its own has already
+            // been printed, and there is nobody to tell.
+            let _ = thread.join();
+        }
+    }
+
     /// Runs a job on this thread and at most `helpers` workers.
     fn share<'s>(
         &'s self,
@@ -331,10 +375,19 @@ impl Pool {
         steps: usize,
     ) -> (Tally, Option<String>) {
         let shared = &*self.shared;
+        let open = OpenJob::new(job, slot);
         let mut state = shared.state.lock();
-        state.jobs.push(OpenJob::new(job, slot));
+        state.jobs.push(open);
         shared.work.advance();
-        drop(state);
+        // What a step took the last time is a first guess; the first step corrects
+        // it. A pool that knows nothing yet wakes its workers.
+        let guess = shared.step_nanos.load(Ordering::Relaxed);
+        let invited = guess.saturating_mul(steps as u64) > WORTH_WAKING_NANOS;
+        if invited {
+            shared.wake_workers(state, helpers);
+        } else {
+            drop(state);
+        }
         // From here to the removal below nothing may unwind: a worker may be
         // using the job. `participate` catches panics; should anything else fail,
         // the guard ends the process rather than leave workers with a dangling job.
@@ -345,16 +398,18 @@ impl Pool {
             job,
             helpers,
             steps,
+            invited,
             start: Instant::now(),
-            open: true,
+            first: true,
         };
         // SAFETY: the slot was taken when the job was opened; the request was begun.
         let (mut tally, mut panic) = unsafe { job.participate(slot, &mut invitation) };
-        // Nobody joins from here on, since nothing is left to claim.
-        // Acquire, with the Release in `leave`: the helpers' rows are visible.
-        shared.wait_until(|| job.inside.load(Ordering::Acquire) == 0);
 
-        let mut state = shared.state.lock();
+        // Acquire, with the Release in `leave`: the helpers' rows are visible. That
+        // nobody is inside and that the job is removed is one section: in between
+        // a worker could still come in, which has found rollouts left before the
+        // last of them was claimed.
+        let mut state = shared.wait_until(|| job.inside.load(Ordering::Acquire) == 0);
         let entry = state.jobs.iter().position(|open| open.is(job));
         let entry = state
             .jobs
@@ -370,64 +425,55 @@ impl Pool {
 }
 
 impl Drop for Pool {
-    /// Runs the tasks that were scheduled, then ends the threads and waits for
-    /// them. From inside a task of this very pool, it does not wait.
     fn drop(&mut self) {
-        let mut state = self.shared.state.lock();
-        state.stopping = true;
-        self.shared.work.advance();
-        drop(state);
-        self.shared.work.wake(u32::MAX);
-        if worker::is_worker_of(&self.shared) {
-            return;
-        }
-        for thread in self.threads.drain(..) {
-            // A worker catches the panics of tasks; one of its own has already
-            // been printed, and there is nobody to tell.
-            let _ = thread.join();
-        }
+        self.end();
     }
 }
 
-/// Decides, after the caller's first step, whether waking workers is worth it.
+/// Measures the caller's first step, and decides whether waking workers is worth it.
 ///
 /// A worker that still spins joins without being asked, at no cost. To wake a
 /// sleeping one costs the caller a system call, and it comes tens of
-/// microseconds later: by then a small request is over. So the caller measures
-/// one step and multiplies.
+/// microseconds later: by then a small request is over.
 struct Invitation<'s> {
     shared: &'s Shared,
     job: &'s Job<'s>,
     helpers: usize,
     steps: usize,
+    /// Workers have been woken already.
+    invited: bool,
     start: Instant,
-    open: bool,
+    /// The first step is still to come.
+    first: bool,
 }
 
 impl Observer for Invitation<'_> {
     #[inline]
     fn stepped(&mut self) {
-        if self.open {
-            self.open = false;
-            self.decide();
+        if self.first {
+            self.first = false;
+            self.measured();
         }
     }
 }
 
 impl Invitation<'_> {
     #[cold]
-    fn decide(&self) {
-        let left = self.start.elapsed().as_nanos() * (self.steps as u128 - 1);
-        if left > WORTH_WAKING.as_nanos() {
+    fn measured(&self) {
+        let nanos = u64::try_from(self.start.elapsed().as_nanos()).unwrap_or(u64::MAX);
+        self.shared.step_nanos.store(nanos, Ordering::Relaxed);
+        let left = nanos.saturating_mul(self.steps as u64 - 1);
+        if !self.invited && left > WORTH_WAKING_NANOS {
             let state = self.shared.state.lock();
             let inside = self.job.inside.load(Ordering::Relaxed);
-            self.shared.wake_workers(state, self.helpers - inside);
+            self.shared
+                .wake_workers(state, self.helpers.saturating_sub(inside));
         }
     }
 }
 
 /// Ends the process when dropped, which happens only while unwinding.
-struct AbortOnUnwind;
+pub(crate) struct AbortOnUnwind;
 
 impl Drop for AbortOnUnwind {
     fn drop(&mut self) {

@@ -8,6 +8,7 @@
 
 use std::cell::UnsafeCell;
 use std::hint;
+use std::marker::PhantomData;
 use std::ops::{Deref, DerefMut};
 use std::ptr;
 
@@ -108,7 +109,10 @@ impl<T> Lock<T> {
         {
             self.lock_contended();
         }
-        Guard { lock: self }
+        Guard {
+            lock: self,
+            value: PhantomData,
+        }
     }
 
     #[cold]
@@ -138,6 +142,8 @@ impl<T> Lock<T> {
 #[derive(Debug)]
 pub(crate) struct Guard<'a, T> {
     lock: &'a Lock<T>,
+    /// Shared, a guard gives `&T`: it is as much for other threads as that.
+    value: PhantomData<&'a mut T>,
 }
 
 impl<T> Deref for Guard<'_, T> {

@@ -2,14 +2,12 @@
 
 use std::cell::Cell;
 use std::hint;
-use std::panic::{self, AssertUnwindSafe};
+use std::mem;
 use std::ptr;
 use std::time::{Duration, Instant};
 
-use rollout_core::simulator::panic_text;
-
-use crate::pool::{Shared, State};
-use crate::sync::{Guard, Ordering};
+use crate::pool::{AbortOnUnwind, Shared, State};
+use crate::sync::Guard;
 
 thread_local! {
     /// The pool that this thread belongs to, for comparison only, and its id there.
@@ -50,22 +48,15 @@ pub(crate) fn work(shared: &Shared, id: usize) {
     // The caller of a request usually has slot 0.
     remember_slot(id + 1);
 
+    // Panics of tasks and rollouts are caught where they are run. One in the
+    // worker's own steps would leave its seat taken and its caller waiting.
+    let bomb = AbortOnUnwind;
     let mut worked = false;
     let mut state = shared.state.lock();
     loop {
         if let Some(task) = state.tasks.pop_front() {
             drop(state);
-            let panic = panic::catch_unwind(AssertUnwindSafe(task)).err();
-            state = shared.state.lock();
-            if let Some(payload) = panic {
-                state
-                    .panic
-                    .get_or_insert_with(|| panic_text(&*payload).to_owned());
-            }
-            // Release, with the Acquire of `Pool::count`: who sees the count sees
-            // what the task did.
-            shared.count.fetch_add(1, Ordering::Release);
-            state = shared.tell_waiters(state);
+            state = shared.run_task(task);
             worked = true;
         } else if let Some(seat) = state.join(preferred_slot()) {
             drop(state);
@@ -76,6 +67,7 @@ pub(crate) fn work(shared: &Shared, id: usize) {
             state = shared.tell_waiters(state);
             worked = true;
         } else if state.stopping {
+            mem::forget(bomb);
             return;
         } else {
             state = if worked {

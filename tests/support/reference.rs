@@ -71,8 +71,10 @@ pub fn rollout(
         slot.simulator()
             .get_state(model, full_physics, &mut last_state);
         last_sensordata.copy_from_slice(slot.sensordata());
-        if let Some(&kind) = warned.first() {
-            let diverged = Toy::SPECS.diverged_warnings & (1 << kind) != 0;
+        if !warned.is_empty() {
+            let diverged = warned
+                .iter()
+                .any(|kind| Toy::SPECS.diverged_warnings & (1 << kind) != 0);
             status = if diverged {
                 OutcomeStatus::Diverged
             } else {
