@@ -109,7 +109,11 @@ static Robot load(const char* folder, const char* name, double scale, size_t nda
   robot.nsensordata = (size_t)m->nsensordata;
   robot.data = allocate(ndata, sizeof(RolloutData));
   for (size_t i = 0; i < ndata; i++) {
-    robot.data[i] = rollout_mujoco_data(mj_makeData(m));
+    mjData* d = mj_makeData(m);
+    if (!d) {
+      fail(path, "no memory for its data");
+    }
+    robot.data[i] = rollout_mujoco_data(d);
   }
   const int stand = mj_name2id(m, mjOBJ_KEY, "stand");
   if (stand < 0) {

@@ -1,10 +1,11 @@
 //! The caller's arrays: inputs with strides, and outputs.
 //!
-//! All numbers are `f64` (MuJoCo's `mjtNum`), counted in numbers, never in
-//! bytes. Every array carries its own count, and [`Request::new`] compares it
-//! with what the request needs: exactly as many numbers as will be read or
-//! written (any number where there are no rollouts or no steps, and so no reads). A buffer of the wrong size, or a stride that was forgotten, is
-//! therefore refused instead of giving plausible nonsense.
+//! All numbers are `f64` (MuJoCo's `mjtNum`), counted in numbers, never in bytes.
+//! Every array carries its own count, and [`Request::new`] compares it with what the
+//! request needs: exactly as many numbers as will be read or written (any number
+//! where there are no rollouts or no steps, and so no reads). A buffer of the wrong
+//! size, or a stride that was forgotten, is therefore refused instead of giving
+//! plausible nonsense.
 //!
 //! [`Request::new`]: crate::Request::new
 

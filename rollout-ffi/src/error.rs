@@ -9,7 +9,7 @@ use rollout_core::simulator::panic_text;
 use rollout_core::{Error, ErrorKind};
 use rollout_pool::{RunError, WaitError};
 
-use crate::sized::{self, Sized_};
+use crate::sized::{self, Growable};
 
 /// What a call came to. The numbers are grouped and are never used again for
 /// something else: 0 success; 1 to 99 the request was run, but look at the
@@ -49,7 +49,8 @@ pub enum RolloutStatus {
     BadOption = 110,
     /// A model or data that the library cannot run with its promises kept.
     Unsupported = 111,
-    /// A data is in use by another request in flight, in any pool of the process.
+    /// A data is in use by another request in flight, in any pool of this library
+    /// (of this copy of it, should a process have loaded two).
     Busy = 200,
     /// The wait could never end: it was asked for by a task of the same pool, or
     /// the pool has no threads.
@@ -57,7 +58,8 @@ pub enum RolloutStatus {
     /// The system refused to start a thread.
     NoThread = 300,
     /// A part of the library panicked: a fault of the library. Rollouts that it
-    /// hit are "not started" in their outcomes.
+    /// hit are "not started" in their outcomes, though rows may have been written;
+    /// the others have been run.
     Panic = 400,
     /// A scheduled task panicked (a Rust host's; a C task cannot).
     TaskPanicked = 401,
@@ -86,7 +88,7 @@ pub struct RolloutError {
 }
 
 // SAFETY: repr(C), begins with its size, all fields are numbers.
-unsafe impl Sized_ for RolloutError {}
+unsafe impl Growable for RolloutError {}
 
 /// The name of a status, such as "null pointer"; "unknown status" for a number
 /// that is none. Never NULL, and valid for as long as the library is loaded.

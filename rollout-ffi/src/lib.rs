@@ -6,9 +6,9 @@
 //! header `include/rollout.h` is generated from it (`cargo xtask header`), so the
 //! documentation of its items is written for the reader of that header.
 //!
-//! Rules that a test keeps (`tests/tidy.rs`): every exported function goes
-//! through `error::boundary`, except those that cannot fail; exported and declared
-//! symbols are the same.
+//! Rules that tests keep: every exported function goes through `error::boundary`,
+//! except those that cannot fail (`tests/tidy.rs`); exported and declared symbols are
+//! the same (`tests/header.rs`).
 
 mod error;
 mod pool;

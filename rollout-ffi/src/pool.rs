@@ -19,7 +19,7 @@ pub struct RolloutPool(Pool);
 /// neither a C++ exception nor a longjmp may leave it.
 pub type RolloutTask = Option<unsafe extern "C" fn(user: *mut c_void)>;
 
-/// For `rollout_pool_create`: as many threads as the process may keep busy, by
+/// For rollout_pool_create: as many threads as the process may keep busy, by
 /// its CPU affinity mask and its cgroup's CPU quota.
 pub const ROLLOUT_NTHREAD_DEFAULT: i32 = -1;
 
@@ -34,7 +34,8 @@ pub extern "C" fn rollout_default_nthread() -> i32 {
 /// its handle to `*pool`. The threads sleep until there is work; they are named
 /// rollout-0, rollout-1, ..., have stacks of 8 MiB and block all signals but those
 /// that report a fault of their own. With 0 threads everything runs inside the
-/// calls that ask for it.
+/// calls that ask for it. Starting a thread takes some tens of microseconds: make a
+/// pool once and keep it.
 ///
 /// `rollout_run` works on the calling thread too, so a host that calls it from
 /// one thread keeps n CPUs busy with n - 1 threads and n data; more threads do no

@@ -17,7 +17,7 @@ use rollout_core::{Error, ErrorKind};
 ///
 /// * `repr(C)`, its first field is a `usize` that holds the size, and every bit
 ///   pattern is valid for every field.
-pub(crate) unsafe trait Sized_: Copy {}
+pub(crate) unsafe trait Growable: Copy {}
 
 /// Checks a pointer to such a struct, without reading more than its size field.
 ///
@@ -25,7 +25,7 @@ pub(crate) unsafe trait Sized_: Copy {}
 ///
 /// * If `pointer` is neither null nor misaligned, as many bytes can be read there
 ///   as its first field says, and at least that field.
-pub(crate) unsafe fn check<T: Sized_>(pointer: *const T, name: &str) -> Result<usize, Error> {
+pub(crate) unsafe fn check<T: Growable>(pointer: *const T, name: &str) -> Result<usize, Error> {
     // No struct of any version comes near this; a larger size is garbage.
     const LARGEST: usize = 4096;
     check_pointer(pointer, 1, format_args!("{name}"))?;
@@ -47,7 +47,7 @@ pub(crate) unsafe fn check<T: Sized_>(pointer: *const T, name: &str) -> Result<u
 /// # Safety
 ///
 /// * As for [`check`].
-pub(crate) unsafe fn read<T: Sized_>(pointer: *const T, name: &str) -> Result<T, Error> {
+pub(crate) unsafe fn read<T: Growable>(pointer: *const T, name: &str) -> Result<T, Error> {
     // SAFETY: the caller's promise.
     let size = unsafe { check(pointer, name)? };
     let known = mem::size_of::<T>();

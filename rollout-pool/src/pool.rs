@@ -210,14 +210,24 @@ impl Shared {
     }
 }
 
-/// How often a waiter looks before it sleeps: a few microseconds.
+/// How often a waiter looks before it sleeps: a few microseconds, less than the call
+/// that would wake it costs the thread it waits for (`worker::SPIN`).
 const WAIT_SPINS: usize = 500;
 
 /// Steps that are left must be worth this much of the caller's time before sleeping
-/// workers are woken for them.
+/// workers are woken for them: five times what a call that wakes one costs (see
+/// `worker::SPIN` for the measurement), so that waking never costs more than a fifth.
 const WORTH_WAKING_NANOS: u64 = 50_000;
 
+/// A step time that is not known yet: so long that any request is worth sharing.
+const UNKNOWN: u64 = u64::MAX;
+
 impl Pool {
+    #[cfg(test)]
+    pub(crate) fn forget_step_time(&self) {
+        self.shared.step_nanos.store(UNKNOWN, Ordering::Relaxed);
+    }
+
     /// Starts a pool of `nthread` threads. With 0 threads, tasks run inside
     /// [`schedule`](Pool::schedule) and requests inside [`run`](Pool::run).
     ///
@@ -233,8 +243,7 @@ impl Pool {
             work: CachePadded::default(),
             done: CachePadded::default(),
             count: AtomicU64::new(0),
-            // Unknown: so long that any request is worth sharing.
-            step_nanos: AtomicU64::new(u64::MAX),
+            step_nanos: AtomicU64::new(UNKNOWN),
         });
         let pool = Pool {
             shared,

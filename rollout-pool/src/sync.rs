@@ -3,8 +3,8 @@
 //!
 //! Not std's `Mutex` and `Condvar`, for two reasons. ThreadSanitizer does not
 //! see into std as it is shipped, and calls correct programs racy; it does see
-//! these atomics. And a forked child can start afresh with them, since there is
-//! no table of parked threads anywhere.
+//! these atomics. And it keeps no table of parked threads, in which a forked child
+//! would find threads that it does not have.
 
 use std::cell::UnsafeCell;
 use std::hint;
@@ -117,8 +117,8 @@ impl<T> Lock<T> {
 
     #[cold]
     fn lock_contended(&self) {
-        // Sections are short: the holder is usually done before a sleep would
-        // even have begun.
+        // Sections are short: the holder is usually done long before a sleep and a
+        // wake-up would be (`worker::SPIN`).
         for _ in 0..100 {
             if self.state.load(Ordering::Relaxed) == FREE
                 && self

@@ -331,6 +331,46 @@ static void r09_models_of_unequal_sizes_are_refused(void) {
   mj_deleteModel(larger);
 }
 
+// Three hinges in a chain, and the same three with two of them side by side: data of
+// equal sizes, which some releases fill with the structure of the tree.
+static void a_model_of_another_structure_is_refused(void) {
+  static const char* JOINT = "<joint axis='0 1 0'/><geom size='.1' pos='.3 0 0'/>";
+  char text[2][1024];
+  mjModel* trees[2];
+  mjData* d;
+  RolloutModel described[2];
+  RolloutRequest request = valid();
+  int i;
+  snprintf(text[0], sizeof(text[0]),
+           "<mujoco><worldbody><body>%s<body>%s<body>%s</body></body></body></worldbody></mujoco>",
+           JOINT, JOINT, JOINT);
+  snprintf(text[1], sizeof(text[1]),
+           "<mujoco><worldbody><body>%s<body>%s</body><body>%s</body></body></worldbody></mujoco>",
+           JOINT, JOINT, JOINT);
+  for (i = 0; i < 2; i++) {
+    trees[i] = load(text[i]);
+    described[i] = rollout_mujoco_model(trees[i]);
+  }
+  models[0] = described[0];
+  models[1] = described[1];
+  models[1].layout = models[0].layout;
+  request.nmodel = NBATCH;
+  for (i = 2; i < NBATCH; i++) {
+    models[i] = models[0];
+  }
+  REFUSED(&request, ROLLOUT_STATUS_LAYOUT_MISMATCH, "models[1]");
+#if mjVERSION_HEADER >= 331
+  d = mj_makeData(trees[0]);
+  CHECK(rollout_mujoco_data(d).structure == described[0].structure);
+  CHECK(rollout_mujoco_data(d).structure != described[1].structure);
+  mj_deleteData(d);
+#else
+  (void)d;
+#endif
+  mj_deleteModel(trees[0]);
+  mj_deleteModel(trees[1]);
+}
+
 static void models_that_differ_only_in_numbers_are_accepted(void) {
   mjModel* heavier = load(XML("<option gravity='0 0 -20'/>", ""));
   RolloutRequest request = valid();
@@ -498,6 +538,7 @@ int main(void) {
   CASE(r09_the_same_data_twice_is_refused);
   CASE(r09_a_data_of_another_model_is_refused);
   CASE(r09_models_of_unequal_sizes_are_refused);
+  CASE(a_model_of_another_structure_is_refused);
   CASE(models_that_differ_only_in_numbers_are_accepted);
   CASE(a_data_with_an_engine_thread_pool_is_refused);
   CASE(an_engine_of_another_release_is_refused);

@@ -75,5 +75,8 @@ fn generate(workspace: &Workspace) -> Result<String> {
         .write(&mut text);
     // Rust's heading for what a caller must promise is one word to the lint that
     // asks for it, and says little to a reader of C.
-    Ok(String::from_utf8(text)?.replace("// # Safety\n//\n// ", "// The caller promises: "))
+    Ok(String::from_utf8(text)?
+        .replace("// # Safety\n//\n", "// The caller promises:\n")
+        // A macro that is pasted into an expression.
+        .replace("DEFAULT -1\n", "DEFAULT (-1)\n"))
 }
