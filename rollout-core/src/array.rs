@@ -294,17 +294,42 @@ impl Span {
         }
     }
 
-    /// Refuses two arguments that share memory.
+    /// Whether two arguments share memory.
     #[inline]
-    pub(crate) fn check_apart(&self, other: &Span) -> Result<(), Error> {
-        if self.start < other.end && other.start < self.end {
-            return Err(Error::new(
-                ErrorKind::Overlap,
-                self.name,
-                format_args!("shares memory with {}", other.name),
-            ));
+    pub(crate) fn overlaps(&self, other: &Span) -> bool {
+        self.start < other.end && other.start < self.end
+    }
+
+    /// Whether there is no memory.
+    #[inline]
+    pub(crate) fn is_empty(&self) -> bool {
+        self.end == 0
+    }
+
+    /// The least span that contains both.
+    #[inline]
+    pub(crate) fn hull(&self, other: &Span) -> Span {
+        if self.is_empty() {
+            return *other;
         }
-        Ok(())
+        if other.is_empty() {
+            return *self;
+        }
+        Self {
+            name: "",
+            start: self.start.min(other.start),
+            end: self.end.max(other.end),
+        }
+    }
+
+    /// The refusal of an argument that shares memory with another one.
+    #[cold]
+    pub(crate) fn overlap(&self, other: &Span) -> Error {
+        Error::new(
+            ErrorKind::Overlap,
+            self.name,
+            format_args!("shares memory with {}", other.name),
+        )
     }
 }
 
