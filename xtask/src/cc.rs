@@ -150,6 +150,9 @@ impl Unit<'_> {
     pub(crate) fn link(&self, workspace: &Workspace, output: &Path) -> Result<()> {
         let library = workspace.library()?.display().to_string();
         let mut arguments = vec![
+            // The path in the program shall win over LD_LIBRARY_PATH, in which cargo
+            // names its own folders, with an unoptimised library in them.
+            "-Wl,--disable-new-dtags".to_owned(),
             format!("-L{library}"),
             format!("-Wl,-rpath,{library}"),
             "-lrollout".to_owned(),
