@@ -442,8 +442,8 @@ impl Drop for Pool {
 /// Measures the caller's first step, and decides whether waking workers is worth it.
 ///
 /// A worker that still spins joins without being asked, at no cost. To wake a
-/// sleeping one costs the caller a system call, and it comes tens of
-/// microseconds later: by then a small request is over.
+/// sleeping one costs the caller a system call, which a small request does not earn
+/// back.
 struct Invitation<'s> {
     shared: &'s Shared,
     job: &'s Job<'s>,
