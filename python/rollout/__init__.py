@@ -1,0 +1,26 @@
+"""Thousands of simulator rollouts on a persistent pool of threads.
+
+`rollout` and `Rollout` take what those of `mujoco.rollout` take and give the same numbers:
+
+    import mujoco
+    import numpy as np
+    import rollout
+
+    model = mujoco.MjModel.from_xml_path("model.xml")
+    data = [mujoco.MjData(model) for _ in range(8)]
+    nstate = mujoco.mj_stateSize(model, mujoco.mjtState.mjSTATE_FULLPHYSICS)
+    start = np.empty(nstate)
+    mujoco.mj_getState(model, data[0], start, mujoco.mjtState.mjSTATE_FULLPHYSICS)
+
+    with rollout.Rollout(nthread=len(data)) as pool:
+        control = np.random.normal(size=(1000, 100, model.nu))
+        state, sensordata = pool.rollout(model, data, start, control)
+
+In place of `from mujoco import rollout` write `import rollout`; the rest of a program stays
+as it is.
+"""
+
+from rollout._library import version as __version__
+from rollout._rollout import Rollout, rollout, shutdown_persistent_pool
+
+__all__ = ["Rollout", "__version__", "rollout", "shutdown_persistent_pool"]

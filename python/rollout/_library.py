@@ -1,0 +1,37 @@
+"""Loads the shared library that lies beside this file."""
+
+from __future__ import annotations
+
+import ctypes
+from pathlib import Path
+
+from rollout import _abi
+
+_PATH = Path(__file__).with_name("librollout.so")
+
+
+def _load() -> ctypes.CDLL:
+    try:
+        library = ctypes.CDLL(str(_PATH))
+    except OSError as error:
+        raise ImportError(
+            f"{_PATH} cannot be loaded: {error}. It is built by `pip install .` in the "
+            "project's folder."
+        ) from error
+    for name, (result, arguments) in _abi.PROTOTYPES.items():
+        function = getattr(library, name)
+        function.restype = result
+        function.argtypes = arguments
+    found = library.rollout_abi_version()
+    if found != _abi.ABI_VERSION:
+        raise ImportError(
+            f"{_PATH} has version {found} of the ABI, this package needs {_abi.ABI_VERSION}: "
+            "the two are of different builds"
+        )
+    return library
+
+
+library = _load()
+
+# The version of the library and, since both are built together, of the package.
+version: str = library.rollout_version().decode()
