@@ -173,7 +173,7 @@ fn error_object() -> RolloutError {
     RolloutError {
         size: mem::size_of::<RolloutError>(),
         status: 0,
-        reserved: 0,
+        nfailed: 0,
         index: -1,
         text: [0; ROLLOUT_ERROR_TEXT_SIZE],
     }
@@ -441,12 +441,12 @@ fn an_error_object_is_used_again_and_again() {
     let valid = host.request();
     let wrong = RolloutRequest { fill: 9, ..valid };
     for _ in 0..3 {
-        host.error.reserved = 77;
+        host.error.nfailed = 77;
         host.refuses(&wrong, RolloutStatus::BadOption, "fill");
-        assert_eq!(host.error.reserved, 0);
+        assert_eq!(host.error.nfailed, 0);
         assert_eq!(host.run(&valid), RolloutStatus::Ok);
         let error = &host.error;
-        assert_eq!((error.status, error.reserved, error.index), (0, 0, -1));
+        assert_eq!((error.status, error.nfailed, error.index), (0, 0, -1));
         assert_eq!(text(error), "");
         assert_eq!(error.size, mem::size_of::<RolloutError>());
     }
@@ -590,7 +590,7 @@ fn a_request_through_the_abi_has_the_bits_of_one_through_the_crates() {
     };
     let mut request =
         Request::new(Simulation::of::<Toy>(&model, &mut slots).unwrap(), arrays).unwrap();
-    assert_eq!(request.run().unwrap().completed, NBATCH);
+    assert_eq!(request.run().completed, NBATCH);
     drop(request);
 
     for chunk_size in [0, 1, 2, 7, NBATCH, usize::MAX] {
@@ -617,10 +617,10 @@ fn failed_rollouts_are_told_by_status_index_and_message() {
     let request = host.request();
     assert_eq!(host.run(&request), RolloutStatus::RolloutsFailed);
     assert_eq!(host.error.status, RolloutStatus::RolloutsFailed as i32);
-    assert_eq!(host.error.index, 1);
+    assert_eq!((host.error.index, host.error.nfailed), (1, 3));
     assert_eq!(
         host.text(),
-        "3 of 5 rollouts ended with an engine error, the first is 1"
+        format!("control 0 at time {} asks to fail", host.start[NSTATE])
     );
     let steps: Vec<_> = host.outcomes.iter().map(|o| (o.status, o.steps)).collect();
     let (ok, failed) = (

@@ -11,6 +11,7 @@ use std::ptr;
 use std::slice;
 
 use crate::engine::{Data, ENGINE_VERSION, Engine, MODEL_HIDDEN_STATE, Model};
+use crate::trap::Hooks;
 
 /// The state specs of a [`Simulator`]: sets of bits of its own choosing. The
 /// meaning of each is that of the field of the same name of [`Engine`].
@@ -251,6 +252,8 @@ impl Engine {
             ctrl: specs.ctrl,
             model_inputs: specs.model_inputs,
             diverged_warnings: specs.diverged_warnings,
+            warning_text: None,
+            hooks: Hooks::none(),
         }
     }
 }

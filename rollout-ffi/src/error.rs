@@ -6,7 +6,7 @@ use std::panic::{self, AssertUnwindSafe};
 use std::ptr;
 
 use rollout_core::simulator::panic_text;
-use rollout_core::{Error, ErrorKind};
+use rollout_core::{Error, ErrorKind, FirstFailed};
 use rollout_pool::{RunError, WaitError};
 
 use crate::sized::{self, Growable};
@@ -21,8 +21,9 @@ use crate::sized::{self, Growable};
 pub enum RolloutStatus {
     /// Success.
     Ok = 0,
-    /// All rollouts were run; at least one ended with an engine error. `index` in
-    /// the error object is the first of them.
+    /// All rollouts were run; at least one ended with an engine error. In the error
+    /// object `index` is the first of them, `text` the engine's reason for it in the
+    /// engine's own words, and `nfailed` their number.
     RolloutsFailed = 1,
     /// A pointer is NULL where something must be read or written.
     NullPointer = 100,
@@ -79,11 +80,12 @@ pub struct RolloutError {
     pub size: usize,
     /// The status that the call returned.
     pub status: i32,
-    /// Zero.
-    pub reserved: i32,
+    /// Rollouts that ended with an engine error.
+    pub nfailed: i32,
     /// The rollout or slot that the error is about, or -1.
     pub index: i64,
-    /// The reason, which names the argument at fault; ends in NUL, empty on success.
+    /// The reason: for a refusal it names the argument at fault, for ROLLOUTS_FAILED it
+    /// is what the engine said. Ends in NUL, empty on success.
     pub text: [c_char; ROLLOUT_ERROR_TEXT_SIZE],
 }
 
@@ -125,6 +127,7 @@ pub extern "C" fn rollout_status_name(status: i32) -> *const c_char {
 pub(crate) struct Failure {
     status: RolloutStatus,
     index: i64,
+    nfailed: i32,
     text: String,
 }
 
@@ -133,6 +136,7 @@ impl Failure {
         Self {
             status,
             index: -1,
+            nfailed: 0,
             text: text.into(),
         }
     }
@@ -141,6 +145,14 @@ impl Failure {
         Self {
             index: index as i64,
             ..self
+        }
+    }
+
+    /// Rollouts of a request that was run have failed.
+    pub(crate) fn of_rollouts(first: FirstFailed, nfailed: usize) -> Self {
+        Self {
+            nfailed: i32::try_from(nfailed).unwrap_or(i32::MAX),
+            ..Self::new(RolloutStatus::RolloutsFailed, first.reason).at(first.rollout)
         }
     }
 
@@ -175,7 +187,6 @@ impl From<RunError> for Failure {
         let text = error.to_string();
         match error {
             RunError::Busy { slot } => Self::new(RolloutStatus::Busy, text).at(slot),
-            RunError::Refused(refused) => refused.into(),
             RunError::Panicked(_) => Self::new(RolloutStatus::Panic, text),
         }
     }
@@ -219,7 +230,7 @@ pub(crate) unsafe fn boundary(
         // an object that is its own for the duration of the call.
         unsafe {
             (*error).status = status as i32;
-            (*error).reserved = 0;
+            (*error).nfailed = failure.as_ref().map_or(0, |f| f.nfailed);
             (*error).index = failure.as_ref().map_or(-1, |f| f.index);
             let text = failure.as_ref().map_or("", |f| f.text.as_str());
             write_text(&raw mut (*error).text, text);

@@ -100,9 +100,9 @@ pub struct RolloutRequest {
     pub outcomes: *mut Outcome,
     /// nbatch, or 0 if `outcomes` is NULL.
     pub noutcome: usize,
-    /// nbatch texts of `message_size` bytes, one behind the other, or NULL. An
-    /// engine error's text goes to that of its rollout, cut to fit and ending in
-    /// NUL; the others become empty.
+    /// nbatch texts of `message_size` bytes, one behind the other, or NULL. What the
+    /// engine said of the error or warning that ended a rollout, cut to fit and ending
+    /// in NUL; empty for those that completed.
     pub messages: *mut c_char,
     /// nbatch x message_size, or 0 if `messages` is NULL.
     pub nmessage: usize,
@@ -115,8 +115,8 @@ pub struct RolloutRequest {
 
 // SAFETY: repr(C), begins with its size, all fields are numbers and raw pointers.
 unsafe impl Growable for RolloutRequest {}
-// SAFETY: repr(C), begins with its size; the fields are numbers and nullable
-// function pointers, for which every bit pattern is valid until they are called.
+// SAFETY: repr(C), begins with its size; the fields are numbers, raw pointers and
+// nullable function pointers, for which every bit pattern is valid until they are called.
 unsafe impl Growable for Engine {}
 
 /// Runs all rollouts of a request and returns when they are done. The calling
@@ -165,14 +165,7 @@ pub unsafe extern "C" fn rollout_run(
         let tally = pool.run(&mut request)?;
         match tally.first_failed {
             None => Ok(()),
-            Some(first) => {
-                let text = format!(
-                    "{} of {} rollouts ended with an engine error, the first is {first}",
-                    tally.failed,
-                    request.nbatch()
-                );
-                Err(Failure::new(RolloutStatus::RolloutsFailed, text).at(first))
-            }
+            Some(first) => Err(Failure::of_rollouts(first, tally.failed)),
         }
     };
     // SAFETY: the caller's promise.

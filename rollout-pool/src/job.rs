@@ -93,7 +93,7 @@ impl<'r> Job<'r> {
                 unsafe { self.request.run_range(slot, range, observer) }
             });
             match panic::catch_unwind(run) {
-                Ok(ran) => tally.merge(&ran),
+                Ok(ran) => tally.merge(ran),
                 Err(payload) => {
                     first_panic.get_or_insert_with(|| panic_text(&*payload).to_owned());
                 }
@@ -170,7 +170,7 @@ impl OpenJob {
 
     /// Gives the place back, with what was counted there. Called under the
     /// pool's lock.
-    pub(crate) fn leave(&mut self, seat: Seat, tally: &Tally, panic: Option<String>) {
+    pub(crate) fn leave(&mut self, seat: Seat, tally: Tally, panic: Option<String>) {
         self.taken[seat.slot] = false;
         self.tally.merge(tally);
         if self.panic.is_none() {
@@ -280,7 +280,7 @@ mod tests {
         with_request(|request| {
             // SAFETY: the data are used here alone, and the slot too.
             let (tally, panic) = unsafe {
-                request.begin().unwrap();
+                request.begin();
                 Job::new(request, 2).participate(0, &mut Panics(0))
             };
             assert!(panic.unwrap().contains("the third step"));

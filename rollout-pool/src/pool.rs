@@ -12,7 +12,7 @@ use std::time::Instant;
 
 use crossbeam_utils::CachePadded;
 use rollout_core::simulator::panic_text;
-use rollout_core::{Error, Observer, Request, Tally};
+use rollout_core::{Observer, Request, Tally};
 
 use crate::busy::Claimed;
 use crate::job::{Job, OpenJob, Seat};
@@ -30,8 +30,6 @@ pub enum RunError {
         /// The slot.
         slot: usize,
     },
-    /// The engine failed before the first rollout. Nothing was written.
-    Refused(Error),
     /// A part of this library panicked; the text is the panic's. The rollouts that
     /// it hit are "not started", though their rows may have been written; the
     /// others have been run.
@@ -44,7 +42,6 @@ impl fmt::Display for RunError {
             RunError::Busy { slot } => {
                 write!(f, "data[{slot}]: is in use by another request in flight")
             }
-            RunError::Refused(error) => error.fmt(f),
             RunError::Panicked(text) => write!(f, "a rollout panicked: {text}"),
         }
     }
@@ -143,7 +140,7 @@ impl State {
     }
 
     /// Gives a place back.
-    pub(crate) fn leave(&mut self, seat: Seat, tally: &Tally, panic: Option<String>) {
+    pub(crate) fn leave(&mut self, seat: Seat, tally: Tally, panic: Option<String>) {
         let job = self.jobs.iter_mut().find(|job| job.owns(&seat));
         // The owner removes the entry only when nobody is inside.
         job.expect("a job outlives its seats")
@@ -329,7 +326,7 @@ impl Pool {
         let mut request = Claimed::new(request).map_err(|slot| RunError::Busy { slot })?;
         // SAFETY: the data are claimed: no other request uses them, and by the
         // promise of the request's Simulation nobody else does.
-        unsafe { request.begin() }.map_err(RunError::Refused)?;
+        unsafe { request.begin() };
         let request: &Request<'_> = &request;
 
         let helpers = self
@@ -425,7 +422,7 @@ impl Pool {
             .remove(entry.expect("only its owner removes a job"));
         drop(state);
         mem::forget(bomb);
-        tally.merge(&entry.tally);
+        tally.merge(entry.tally);
         if panic.is_none() {
             panic = entry.panic;
         }

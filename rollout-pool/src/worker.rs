@@ -65,7 +65,7 @@ pub(crate) fn work(shared: &Shared, id: usize) {
             remember_slot(seat.slot());
             let (tally, panic) = seat.work();
             state = shared.state.lock();
-            state.leave(seat, &tally, panic);
+            state.leave(seat, tally, panic);
             state = shared.tell_waiters(state);
             worked = true;
         } else if state.stopping {
