@@ -398,12 +398,12 @@ impl Raw {
     /// # Safety
     ///
     /// * As for [`Simulation::new`], [`Input::from_raw`] and [`Output::from_raw`].
-    unsafe fn request<'a>(&self) -> Result<Request<'a>, Error> {
+    unsafe fn request(&self) -> Result<Request<'_>, Error> {
         let [initial_state, initial_warmstart, control] = &self.inputs;
         let [state, sensordata, outcomes, messages] = &self.outputs;
         // SAFETY: the caller's promises.
         unsafe {
-            let simulation = Simulation::new(self.engine, self.models.clone(), self.data.clone());
+            let simulation = Simulation::new(&self.engine, self.models.clone(), self.data.clone());
             let arrays = Arrays {
                 nbatch: self.nbatch,
                 nstep: self.nstep,
@@ -1238,22 +1238,28 @@ fn outputs_over_the_lists_of_the_request_are_refused() {
     (raw.nbatch, raw.nstep) = (1, 1);
     one_row_for_all(&mut raw);
     only_output(&mut raw, 2);
-    // SAFETY: the request is refused before anything is used.
-    let refused = unsafe {
-        raw.outputs[2].values = raw.data.as_mut_ptr().cast();
-        raw.outputs[2].count = 1;
-        let simulation = Simulation::new(raw.engine, raw.models.as_slice(), raw.data.as_slice());
-        let arrays = Arrays {
-            nbatch: 1,
-            nstep: 1,
-            initial_state: raw.inputs[0].input().unwrap(),
-            outcomes: Some(Output::from_raw(raw.outputs[2].values.cast(), 1)),
-            ..Arrays::default()
+    let lists: [*mut c_void; 3] = [
+        ptr::from_mut(&mut raw.engine).cast(),
+        raw.models.as_mut_ptr().cast(),
+        raw.data.as_mut_ptr().cast(),
+    ];
+    for list in lists {
+        // SAFETY: the request is refused before anything is used.
+        let refused = unsafe {
+            let simulation =
+                Simulation::new(&raw.engine, raw.models.as_slice(), raw.data.as_slice());
+            let arrays = Arrays {
+                nbatch: 1,
+                nstep: 1,
+                initial_state: raw.inputs[0].input().unwrap(),
+                outcomes: Some(Output::from_raw(list.cast(), 1)),
+                ..Arrays::default()
+            };
+            Request::new(simulation, arrays).unwrap_err()
         };
-        Request::new(simulation, arrays).unwrap_err()
-    };
-    assert_eq!(
-        (refused.kind(), refused.argument()),
-        (ErrorKind::Overlap, "outcomes")
-    );
+        assert_eq!(
+            (refused.kind(), refused.argument()),
+            (ErrorKind::Overlap, "outcomes")
+        );
+    }
 }

@@ -295,7 +295,7 @@ impl Data {
 /// made of it.
 #[derive(Debug)]
 pub struct Simulation<'a> {
-    pub(crate) engine: Engine,
+    pub(crate) engine: &'a Engine,
     pub(crate) models: Cow<'a, [Model]>,
     pub(crate) data: Cow<'a, [Data]>,
     /// What `models` points to, where it is not the host's.
@@ -332,7 +332,7 @@ impl<'a> Simulation<'a> {
     ///   Another request may name them if both run on pools, which refuse the
     ///   second.
     pub unsafe fn new(
-        engine: Engine,
+        engine: &'a Engine,
         models: impl Into<Cow<'a, [Model]>>,
         data: impl Into<Cow<'a, [Data]>>,
     ) -> Self {
@@ -372,7 +372,7 @@ impl<'a> Simulation<'a> {
         // models are kept below, in their place on the heap, and what they point to
         // is borrowed for 'a, as are the slots, exclusively. Each slot has room for
         // the sensor values of every model, as was just checked, and its counters.
-        let simulation = unsafe { Self::new(Engine::of::<S>(), models, data) };
+        let simulation = unsafe { Self::new(const { &Engine::of::<S>() }, models, data) };
         Ok(Self {
             kept: Some(Box::new(fixed)),
             ..simulation
@@ -380,7 +380,7 @@ impl<'a> Simulation<'a> {
     }
 
     /// Checks all that can be seen without calling the engine.
-    pub(crate) fn check(&self, nbatch: usize) -> Result<Trapped, Error> {
+    pub(crate) fn check(&self, nbatch: usize) -> Result<Trapped<'a>, Error> {
         let engine = Trapped::new(self.engine)?;
         self.check_models(nbatch)?;
         self.check_data()?;

@@ -15,7 +15,7 @@ use std::ptr;
 use crate::engine::Data;
 use crate::outcome::{Outcome, OutcomeStatus, Tally};
 use crate::request::{Fill, Request};
-use crate::trap::{Call, CallList, Ran, Text};
+use crate::trap::{self, Call, CallList, Ran};
 
 /// Watches the kernel from inside its loop.
 pub trait Observer {
@@ -47,23 +47,32 @@ impl Request<'_> {
     ) -> Tally {
         let data = &self.data[slot];
         let mut tally = Tally::default();
-        let mut text = Text::new();
         let _entered = self.engine.enter();
         for rollout in range {
             // SAFETY: this thread has the slot, and this call the rollout, by the
             // caller's promise.
-            let outcome = unsafe { self.run_rollout(data, rollout, &mut text, observer) };
+            let outcome = unsafe { self.run_rollout(data, rollout, observer) };
+            if outcome.status == OutcomeStatus::EngineError as i32 {
+                let reason = trap::reason();
+                // SAFETY: as above.
+                unsafe {
+                    self.write_message(rollout, &reason);
+                    self.recover(data, rollout);
+                }
+                tally.add_failed(rollout, reason);
+            } else {
+                tally.add(&outcome);
+            }
             if let Some(outcomes) = self.outcomes {
                 // SAFETY: there is room for nbatch outcomes (`Request::new`), and
                 // no other call writes this one.
                 unsafe { ptr::write(outcomes.add(rollout), outcome) };
             }
-            tally.add(rollout, &outcome, &text);
         }
         tally
     }
 
-    /// Leaves the reason of an engine error in `text`.
+    /// Runs one rollout. An engine error leaves the data as it is.
     ///
     /// # Safety
     ///
@@ -73,14 +82,13 @@ impl Request<'_> {
         &self,
         data: &Data,
         rollout: usize,
-        text: &mut Text,
         observer: &mut impl Observer,
     ) -> Outcome {
         let model = self.model(rollout);
         // SAFETY: the data is this thread's, and the rollout in range.
-        if unsafe { self.set_start(model, data, rollout, text) } == Ran::Failed {
+        if unsafe { self.set_start(model, data, rollout) } == Ran::Failed {
             // SAFETY: as above.
-            return unsafe { self.failed(model, data, rollout, 0, text) };
+            return unsafe { self.failed(rollout, 0) };
         }
         let full_physics = self.engine.full_physics;
         for step in 0..self.nstep {
@@ -105,14 +113,14 @@ impl Request<'_> {
             let calls = &calls[..calls.len() - usize::from(self.state.is_none())];
             // SAFETY: model and data fit each other, and the data is this thread's; the
             // rows have the sizes of their specs; `run_range` has entered.
-            let ran = unsafe { self.engine.run(model, data.data, calls, text) };
+            let ran = unsafe { self.engine.run(model, data.data, calls) };
             observer.stepped();
             match ran {
                 Ran::Done => {}
-                // SAFETY: the data is this thread's; the rollout is this call's.
-                Ran::Failed => return unsafe { self.failed(model, data, rollout, step, text) },
-                // SAFETY: as above.
-                Ran::Warned => return unsafe { self.warned(model, data, rollout, step, text) },
+                // SAFETY: the step is in range, and the rollout is this call's.
+                Ran::Failed => return unsafe { self.failed(rollout, step) },
+                // SAFETY: as above; the data is this thread's.
+                Ran::Warned => return unsafe { self.warned(model, data, rollout, step) },
             }
             // SAFETY: as above.
             unsafe { self.record_sensordata(data, rollout, step) };
@@ -126,13 +134,7 @@ impl Request<'_> {
     ///
     /// * `data` is a data of this request that only this thread uses.
     /// * `rollout` is below nbatch, and `model` its model.
-    unsafe fn set_start(
-        &self,
-        model: *const c_void,
-        data: &Data,
-        rollout: usize,
-        text: &mut Text,
-    ) -> Ran {
+    unsafe fn set_start(&self, model: *const c_void, data: &Data, rollout: usize) -> Ran {
         let (engine, defaults) = (&self.engine, &self.defaults);
         let mut calls = CallList::new();
         calls.push(Call::FORGET);
@@ -162,7 +164,7 @@ impl Request<'_> {
         // `Request::new` made sure); `sensordata` has `nsensordata` numbers
         // (`Simulation::new`); `run_range` has entered.
         unsafe {
-            let ran = engine.run(model, data.data, calls.as_slice(), text);
+            let ran = engine.run(model, data.data, calls.as_slice());
             if self.nsensordata > 0 {
                 ptr::write_bytes(data.sensordata, 0, self.nsensordata);
             }
@@ -204,7 +206,6 @@ impl Request<'_> {
         data: &Data,
         rollout: usize,
         step: usize,
-        text: &mut Text,
     ) -> Outcome {
         let diverged = self.engine.diverged_warnings;
         // SAFETY: the data is this thread's.
@@ -231,7 +232,7 @@ impl Request<'_> {
                     let row = state.add(self.row(rollout, step) * self.nstate);
                     let call = Call::get(self.engine.full_physics, row);
                     // The rollout has ended; an error in reading it out adds nothing.
-                    let _ = self.engine.run(model, data.data, &[call], text);
+                    let _ = self.engine.run(model, data.data, &[call]);
                 }
                 self.record_sensordata(data, rollout, step);
                 self.repeat_row(rollout, step);
@@ -317,34 +318,33 @@ impl Request<'_> {
         }
     }
 
-    /// Ends a rollout in whose step `step` the engine failed, for the reason in `text`.
+    /// Ends a rollout in whose step `step` the engine failed.
     ///
     /// # Safety
     ///
-    /// * As for `warned`; nstep may be 0.
+    /// * The step is in range unless nstep is 0, and no other call has the rollout.
     #[cold]
-    unsafe fn failed(
-        &self,
-        model: *const c_void,
-        data: &Data,
-        rollout: usize,
-        step: usize,
-        text: &mut Text,
-    ) -> Outcome {
-        // SAFETY: the rollout is this call's.
-        unsafe { self.write_message(rollout, &text.reason()) };
-        let mut unheard = Text::new();
-        // SAFETY: model and data fit each other, and the data is this thread's. What a
-        // data holds after an error is not defined, so nobody shall see it.
-        let _ = unsafe {
-            self.engine
-                .run(model, data.data, &[Call::RESET], &mut unheard)
-        };
+    unsafe fn failed(&self, rollout: usize, step: usize) -> Outcome {
         if self.nstep > 0 {
             // SAFETY: the step is in range, and the rollout is this call's.
             unsafe { self.fill_after_error(rollout, step) };
         }
         Outcome::new(OutcomeStatus::EngineError, step)
+    }
+
+    /// Makes a data usable again that an error has left in an undefined state.
+    ///
+    /// # Safety
+    ///
+    /// * `data` is a data of this request that only this thread uses.
+    #[cold]
+    unsafe fn recover(&self, data: &Data, rollout: usize) {
+        // SAFETY: the rollout's model and data fit each other, and the data is this
+        // thread's.
+        let _ = unsafe {
+            self.engine
+                .run(self.model(rollout), data.data, &[Call::RESET])
+        };
     }
 
     /// Writes the message of a rollout, cut to fit at a character's boundary.

@@ -1,7 +1,5 @@
 //! What became of each rollout, and of a request as a whole.
 
-use crate::trap::Text;
-
 /// What became of one rollout. The layout of this struct is fixed.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -77,20 +75,20 @@ pub struct Tally {
 }
 
 impl Tally {
-    /// Counts an outcome; `text` has the reason of an engine error.
-    pub(crate) fn add(&mut self, rollout: usize, outcome: &Outcome, text: &Text) {
+    /// Counts an outcome that is no engine error.
+    pub(crate) fn add(&mut self, outcome: &Outcome) {
         if outcome.completed() {
             self.completed += 1;
-        } else if outcome.warning >= 0 {
-            self.warned += 1;
         } else {
-            self.failed += 1;
-            // A thread runs its rollouts in their order.
-            self.first_failed.get_or_insert_with(|| FirstFailed {
-                rollout,
-                reason: text.reason().into_owned(),
-            });
+            self.warned += 1;
         }
+    }
+
+    /// Counts an engine error. Rollouts are counted in their order.
+    pub(crate) fn add_failed(&mut self, rollout: usize, reason: String) {
+        self.failed += 1;
+        self.first_failed
+            .get_or_insert(FirstFailed { rollout, reason });
     }
 
     /// Adds what another thread has counted.

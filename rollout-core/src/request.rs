@@ -8,7 +8,7 @@ use crate::array::{Input, Output, OutputNames, Rows, Span};
 use crate::engine::{Data, Kept, MODEL_HIDDEN_STATE, Model, Simulation};
 use crate::error::{Error, ErrorKind};
 use crate::outcome::{Outcome, Tally};
-use crate::trap::{Call, Ran, Text, Trapped};
+use crate::trap::{self, Call, Ran, Trapped};
 
 /// What the output rows of a rollout hold from the step on that warned or failed.
 #[repr(i32)]
@@ -74,7 +74,7 @@ impl Default for Input<'_> {
 /// A request that has been checked: it can be run as often as wished.
 #[derive(Debug)]
 pub struct Request<'a> {
-    pub(crate) engine: Trapped,
+    pub(crate) engine: Trapped<'a>,
     pub(crate) models: Cow<'a, [Model]>,
     pub(crate) data: Cow<'a, [Data]>,
     pub(crate) nbatch: usize,
@@ -171,7 +171,7 @@ impl<'a> Request<'a> {
             given_warmstart,
             given,
         ];
-        let sizes = state_sizes(&engine, &simulation.models, specs)?;
+        let sizes = state_sizes(engine, &simulation.models, specs)?;
         let [nstate, nzero, nmodel_values, nwarmstart, ncontrol] = sizes;
         let nsensordata = simulation.models[0].nsensordata;
 
@@ -295,7 +295,7 @@ impl<'a> Request<'a> {
             // SAFETY: model and data belong to the engine (`Simulation::new`) and fit
             // each other; the values have the size of their spec; nobody else uses the
             // data, by the caller's promise.
-            let ran = unsafe { self.engine.run(model, data, &calls, &mut Text::new()) };
+            let ran = unsafe { self.engine.run(model, data, &calls) };
             // Then each rollout finds out for itself, and its outcome says so.
             defaults.reset = ran == Ran::Failed;
         }
@@ -366,7 +366,7 @@ fn check_output<T, const N: usize>(
 
 /// The sizes of some specs, which must be the same for all models.
 fn state_sizes<const N: usize>(
-    engine: &Trapped,
+    engine: Trapped<'_>,
     models: &[Model],
     specs: [u32; N],
 ) -> Result<[usize; N], Error> {
@@ -380,14 +380,13 @@ fn state_sizes<const N: usize>(
                 count += 1;
             }
         }
-        let mut text = Text::new();
         let bad = |reason| Error::new(ErrorKind::BadEngine, "engine.state_size", reason);
         let _entered = engine.enter();
         // SAFETY: the table and its models belong together (`Simulation::new`), and the
         // models were found to be non-null; sizes need no data.
-        let ran = unsafe { engine.run(model.model, ptr::null_mut(), &calls[..count], &mut text) };
+        let ran = unsafe { engine.run(model.model, ptr::null_mut(), &calls[..count]) };
         if ran == Ran::Failed {
-            return Err(bad(text.reason().into_owned()));
+            return Err(bad(trap::reason()));
         }
         let mut known = [0; N];
         for ((known, &size), spec) in known.iter_mut().zip(&sizes).zip(specs) {
@@ -420,8 +419,9 @@ fn check_overlaps(
     nsensordata: usize,
 ) -> Result<(), Error> {
     let (models, data) = (&*simulation.models, &*simulation.data);
-    const INPUTS: usize = 5;
+    const INPUTS: usize = 6;
     let arrays = [
+        Span::new("engine", simulation.engine, 1),
         Span::new("models", models.as_ptr(), models.len()),
         Span::new("data", data.as_ptr(), data.len()),
         arrays.initial_state.span("initial_state"),

@@ -232,7 +232,7 @@ impl<S: Simulator> Slot<S> {
 impl Engine {
     /// The table of a simulator written in Rust: its models are `Fixed<S>`, its
     /// data `Slot<S>`.
-    pub fn of<S: Simulator>() -> Self {
+    pub const fn of<S: Simulator>() -> Self {
         let specs = S::SPECS;
         Self {
             size: mem::size_of::<Engine>(),

@@ -41,12 +41,13 @@ typedef struct Frame {
   // The thread's handlers before. A log handler is both: it stands in `error`.
   RolloutHandler error;
   RolloutHandler warning;
-  // Where the engine's reason goes.
-  char* text;
-  size_t size;
 } Frame;
 
 static __thread Frame* innermost = NULL;
+
+// Why this thread's last list of calls has failed: what MuJoCo's messages hold, and a
+// function's name.
+static __thread char reason[1280];
 
 // The process's handlers, one state for all threads.
 static struct {
@@ -76,23 +77,13 @@ static int of_process(const RolloutHooks* hooks) {
 
 // ---------------------------------------------------------------- handlers
 
-static char* append(char* to, const char* end, const char* from) {
-  while (to < end && *from) {
-    *to++ = *from++;
-  }
-  *to = '\0';
-  return to;
-}
-
-// Leaves the engine, with its reason. `function` may be NULL.
-static void __attribute__((noreturn)) leave(Frame* frame, const char* function, const char* reason) {
-  char* to = frame->text;
-  const char* end = frame->text + frame->size - 1;
+// Leaves the engine. `function`, where the error comes from, may be NULL.
+static void __attribute__((noreturn)) leave(Frame* frame, const char* function, const char* text) {
   if (function) {
-    to = append(to, end, function);
-    to = append(to, end, ": ");
+    snprintf(reason, sizeof(reason), "%s: %s", function, text);
+  } else {
+    snprintf(reason, sizeof(reason), "%s", text);
   }
-  append(to, end, reason);
   longjmp(frame->recover, 1);
 }
 
@@ -195,9 +186,8 @@ static void disarm(Frame* frame) {
 }
 
 // Calls `body(user)`. Returns 0 if that returned, and 1 if the engine left it by an
-// error, with the reason in `text`.
-static int trapped(const RolloutHooks* hooks, void (*body)(void*), void* user, char* text,
-                   size_t size) {
+// error, for `reason`.
+static int trapped(const RolloutHooks* hooks, void (*body)(void*), void* user) {
   Frame frame;
   int failed;
   if (!of_threads(hooks) && !of_process(hooks)) {
@@ -205,8 +195,6 @@ static int trapped(const RolloutHooks* hooks, void (*body)(void*), void* user, c
     return 0;
   }
   frame.hooks = hooks;
-  frame.text = text;
-  frame.size = size;
   // Before the setjmp, so that nothing in this function changes after it.
   arm(&frame);
   if (_setjmp(frame.recover) == 0) {
@@ -227,8 +215,6 @@ typedef struct List {
   void* data;
   const Call* calls;
   size_t ncall;
-  char* text;
-  size_t size;
   int result;
 } List;
 
@@ -274,9 +260,9 @@ static void run(void* user) {
         list->result = WARNED;
         return;
     }
-    if (engine->take_error && engine->take_error(data, list->text, list->size)) {
+    if (engine->take_error && engine->take_error(data, reason, sizeof(reason))) {
       // An engine that forgets to end its text shall not make anybody read on.
-      list->text[list->size - 1] = '\0';
+      reason[sizeof(reason) - 1] = '\0';
       if (call->operation != FORGET) {
         list->result = FAILED;
         return;
@@ -285,20 +271,21 @@ static void run(void* user) {
   }
 }
 
-// Makes a list of calls, up to the first that fails. FAILED leaves a reason in `text`.
+// Makes a list of calls, up to the first that fails.
 int rollout_trap_run(const RolloutEngine* engine, const void* model, void* data, const Call* calls,
-                     size_t ncall, char* text, size_t size) {
+                     size_t ncall) {
   List list;
   list.engine = engine;
   list.model = model;
   list.data = data;
   list.calls = calls;
   list.ncall = ncall;
-  list.text = text;
-  list.size = size;
   list.result = DONE;
-  return trapped(&engine->hooks, run, &list, text, size) ? FAILED : list.result;
+  return trapped(&engine->hooks, run, &list) ? FAILED : list.result;
 }
+
+// Why this thread's last list of calls has failed.
+const char* rollout_trap_reason(void) { return reason; }
 
 // Makes our handlers the process's, if the engine has no handlers of threads: until as
 // many calls of `rollout_trap_leave`. Returns whether there is anything to leave.

@@ -6,7 +6,7 @@
 
 use std::borrow::Cow;
 use std::ffi::{CStr, c_char, c_int, c_void};
-use std::mem::{self, MaybeUninit};
+use std::mem;
 use std::ops::Deref;
 use std::ptr;
 
@@ -205,34 +205,13 @@ impl Hooks {
     }
 }
 
-/// Bytes of the reason of an error: what MuJoCo's messages hold, and a function's name.
-const TEXT_SIZE: usize = 1280;
-
-/// Room for the reason of an error.
-pub(crate) struct Text(MaybeUninit<[c_char; TEXT_SIZE]>);
-
-impl Text {
-    /// No reason yet. Sets one byte only, since few rollouts fail.
-    #[inline]
-    pub(crate) fn new() -> Self {
-        let mut text = Self(MaybeUninit::uninit());
-        // SAFETY: the first of the bytes.
-        unsafe { text.first().write(0) };
-        text
-    }
-
-    fn first(&mut self) -> *mut c_char {
-        self.0.as_mut_ptr().cast()
-    }
-
-    /// The reason of the last call that failed.
-    pub(crate) fn reason(&self) -> Cow<'_, str> {
-        // SAFETY: `new` and `trap.c` leave a text that ends in NUL.
-        let text = unsafe { CStr::from_ptr(self.0.as_ptr().cast()) };
-        match text.to_string_lossy() {
-            Cow::Borrowed("") => Cow::Borrowed("the engine reported an error without a reason"),
-            reason => reason,
-        }
+/// Why this thread's last list of calls has failed, in the engine's words.
+pub(crate) fn reason() -> String {
+    // SAFETY: never null, and ends in NUL; only this thread changes it.
+    let text = unsafe { CStr::from_ptr(rollout_trap_reason()) };
+    match text.to_string_lossy() {
+        Cow::Borrowed("") => "the engine reported an error without a reason".to_owned(),
+        text => text.into_owned(),
     }
 }
 
@@ -314,7 +293,7 @@ impl CallList {
 pub(crate) enum Ran {
     /// All were made.
     Done,
-    /// One failed, and those after it were not made.
+    /// One failed ([`reason`] says why), and those after it were not made.
     Failed,
     /// A warning was found, and the calls after that look were not made.
     Warned,
@@ -322,13 +301,13 @@ pub(crate) enum Ran {
 
 /// An engine table that has been checked.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Trapped(Engine);
+pub(crate) struct Trapped<'a>(&'a Engine);
 
-impl Deref for Trapped {
+impl Deref for Trapped<'_> {
     type Target = Engine;
 
     fn deref(&self) -> &Engine {
-        &self.0
+        self.0
     }
 }
 
@@ -339,16 +318,15 @@ unsafe extern "C" {
         data: *mut c_void,
         calls: *const Call,
         ncall: usize,
-        text: *mut c_char,
-        size: usize,
     ) -> c_int;
+    fn rollout_trap_reason() -> *const c_char;
     fn rollout_trap_enter(hooks: *const Hooks) -> c_int;
     fn rollout_trap_leave();
 }
 
-impl Trapped {
+impl<'a> Trapped<'a> {
     /// The table, if it is complete and does not contradict itself.
-    pub(crate) fn new(engine: Engine) -> Result<Self, Error> {
+    pub(crate) fn new(engine: &'a Engine) -> Result<Self, Error> {
         engine.check()?;
         engine.hooks.check()?;
         Ok(Self(engine))
@@ -370,21 +348,10 @@ impl Trapped {
         model: *const c_void,
         data: *mut c_void,
         calls: &[Call],
-        text: &mut Text,
     ) -> Ran {
-        // SAFETY: the table was checked; the list is there; the text has room for its
-        // size; the rest is the caller's promise.
-        let ran = unsafe {
-            rollout_trap_run(
-                &raw const self.0,
-                model,
-                data,
-                calls.as_ptr(),
-                calls.len(),
-                text.first(),
-                TEXT_SIZE,
-            )
-        };
+        // SAFETY: the table was checked; the list is there; the rest is the caller's
+        // promise.
+        let ran = unsafe { rollout_trap_run(self.0, model, data, calls.as_ptr(), calls.len()) };
         match ran {
             0 => Ran::Done,
             2 => Ran::Warned,
@@ -396,7 +363,7 @@ impl Trapped {
     /// result is dropped.
     pub(crate) fn enter(&self) -> Entered {
         // SAFETY: the hooks were checked.
-        Entered(unsafe { rollout_trap_enter(&raw const self.0.hooks) } != 0)
+        Entered(unsafe { rollout_trap_enter(&self.0.hooks) } != 0)
     }
 }
 

@@ -160,7 +160,7 @@ pub unsafe extern "C" fn rollout_run(
         // SAFETY: the caller's promises.
         let (pool, mut request) = unsafe {
             let pool = handle(pool)?;
-            (pool, checked(&sized::read(request, "request")?)?)
+            (pool, checked(sized::borrow(request, "request")?)?)
         };
         let tally = pool.run(&mut request)?;
         match tally.first_failed {
@@ -182,7 +182,7 @@ unsafe fn checked<'a>(request: &RolloutRequest) -> Result<Request<'a>, Error> {
     // size that is stated, and is borrowed as the types say. `list` looks at what
     // becomes a slice here, `Request::new` at the rest.
     unsafe {
-        let engine = sized::read(request.engine, "engine")?;
+        let engine = sized::borrow(request.engine, "engine")?;
         let models: &[Model] = list(request.models, request.nmodel, "models", "nmodel")?;
         let data: &[Data] = list(request.data, request.ndata, "data", "ndata")?;
         let simulation = Simulation::new(engine, models, data);
