@@ -40,7 +40,7 @@
 //
 // * Results. A call that can fail returns a RolloutStatus, 0 for success; what is
 //   named under "Errors" has the prefix ROLLOUT_STATUS_. Outputs are written only
-//   on success (and by rollout_run for ROLLOUTS_FAILED and PANIC). No call ends the
+//   on success (and by rollout_run for ROLLOUTS_FAILED, NO_THREAD and PANIC). No call ends the
 //   process: an error inside MuJoCo (mju_error) ends the rollout that it came from and
 //   no other (see RolloutHooks).
 // * Threads. Every function may be called from any thread, and on one pool from
@@ -90,16 +90,18 @@
 // mju_bindThreadPool). Such a data is refused.
 #define ROLLOUT_DATA_ENGINE_THREADS (1 << 0)
 
-// Flag of the hooks: the thread that saw an error must not step any more, since the
-// engine has left something behind in its thread-local memory (MuJoCo 3.9.0 to
-// 3.13.0). It is replaced by a new one.
+// Flag of the hooks: a thread that saw an error must not use any data any more, since
+// the engine has left something behind in its thread-local memory (MuJoCo 3.9.0 to
+// 3.13.0). A pool's thread is then replaced by a new one; for a thread of the host's a
+// new one does the work, in this and in each later request, which takes some tens of
+// microseconds.
 #define ROLLOUT_HOOKS_RETIRE_THREAD (1 << 0)
 
 // What a call came to. The numbers are grouped and are never used again for
 // something else: 0 success; 1 to 99 the request was run, but look at the
 // outcomes; 100 to 199 an argument was refused and nothing has happened; 200 to
 // 299 not now or not here; 300 to 399 the system refused; 400 to 499 something
-// panicked.
+// panicked; 500 to 599 the engine failed.
 enum RolloutStatus
 #if defined(__cplusplus) || __STDC_VERSION__ >= 202311L
   : int32_t
@@ -142,7 +144,9 @@ enum RolloutStatus
   // The wait could never end: it was asked for by a task of the same pool, or
   // the pool has no threads.
   ROLLOUT_STATUS_WOULD_DEADLOCK = 201,
-  // The system refused to start a thread.
+  // The system refused to start a thread. From rollout_run: one that was needed after
+  // an engine error (ROLLOUT_HOOKS_RETIRE_THREAD). The rollouts that nobody could run
+  // are "not started" in their outcomes; the others have been run.
   ROLLOUT_STATUS_NO_THREAD = 300,
   // A part of the library panicked: a fault of the library. Rollouts that it
   // hit are "not started" in their outcomes, though rows may have been written;
@@ -150,6 +154,9 @@ enum RolloutStatus
   ROLLOUT_STATUS_PANIC = 400,
   // A scheduled task panicked (a Rust host's; a C task cannot).
   ROLLOUT_STATUS_TASK_PANICKED = 401,
+  // An error inside the engine, from rollout_guard; `text` in the error object is the
+  // engine's reason.
+  ROLLOUT_STATUS_ENGINE_ERROR = 500,
 };
 #ifndef __cplusplus
 #if __STDC_VERSION__ >= 202311L
@@ -214,28 +221,6 @@ typedef int32_t RolloutFill;
 // `rollout_pool_destroy`. Between the two, any number of threads may use it at
 // once.
 typedef struct RolloutPool RolloutPool;
-
-// What went wrong, in words. The host owns it, on the stack or elsewhere, sets
-// `size` once (`rollout_error()` does) and passes it to any number of calls, one
-// after the other; each call sets the other fields. One thread at a time may use
-// it. Every function accepts NULL instead.
-typedef struct RolloutError {
-  // sizeof(RolloutError); set by the host.
-  size_t size;
-  // The status that the call returned.
-  int32_t status;
-  // Rollouts that ended with an engine error.
-  int32_t nfailed;
-  // The rollout or slot that the error is about, or -1.
-  int64_t index;
-  // The reason: for a refusal it names the argument at fault, for ROLLOUTS_FAILED it
-  // is what the engine said. Ends in NUL, empty on success.
-  char text[ROLLOUT_ERROR_TEXT_SIZE];
-} RolloutError;
-
-// A task: `function(user)` runs on one of the pool's threads. It must return:
-// neither a C++ exception nor a longjmp may leave it.
-typedef void (*RolloutTask)(void *user);
 
 // A function that an engine calls with an error or a warning. What it is given is up
 // to the engine: a text (`const char*`, MuJoCo to 3.9.0) or a struct (mjLogMessage).
@@ -357,6 +342,28 @@ typedef struct RolloutEngine {
   // Where to set handlers of errors and warnings.
   struct RolloutHooks hooks;
 } RolloutEngine;
+
+// A task: `function(user)` runs on one of the pool's threads. It must return:
+// neither a C++ exception nor a longjmp may leave it.
+typedef void (*RolloutTask)(void *user);
+
+// What went wrong, in words. The host owns it, on the stack or elsewhere, sets
+// `size` once (`rollout_error()` does) and passes it to any number of calls, one
+// after the other; each call sets the other fields. One thread at a time may use
+// it. Every function accepts NULL instead.
+typedef struct RolloutError {
+  // sizeof(RolloutError); set by the host.
+  size_t size;
+  // The status that the call returned.
+  int32_t status;
+  // Rollouts that ended with an engine error.
+  int32_t nfailed;
+  // The rollout or slot that the error is about, or -1.
+  int64_t index;
+  // The reason: for a refusal it names the argument at fault, for ROLLOUTS_FAILED it
+  // is what the engine said. Ends in NUL, empty on success.
+  char text[ROLLOUT_ERROR_TEXT_SIZE];
+} RolloutError;
 
 // What a host says about one model; for MuJoCo from rollout_mujoco_model(). The
 // layout of this struct is fixed.
@@ -518,6 +525,32 @@ extern "C" {
 // that is none. Never NULL, and valid for as long as the library is loaded.
 const char *rollout_status_name(int32_t status);
 
+// Runs `call(user)`, in which the host calls the engine, as the library runs the
+// engine's own functions: an error inside the engine (mju_error) ends `call` by a jump
+// (longjmp) instead of the process, and its text goes to the error object. So let there
+// be nothing in `call` that must be undone when it is left in the middle: no C++
+// destructor, no lock, no memory that only it knows of.
+//
+// Whatever the engine was working on when it failed is in an undefined state: a data
+// must be reset (mj_resetData, in a call like this one) before any other use. With
+// ROLLOUT_HOOKS_RETIRE_THREAD the calling thread should end, as the engine may write to
+// that data when it steps another one. Warnings are counted in the data, as always, and
+// reach no handler.
+//
+// Costs about as much as two calls of a function of another library. May be called
+// from any thread, in a task, and in a callback of an engine.
+//
+// Errors: NULL_POINTER; ENGINE_ERROR, and the text is the engine's; all that
+// rollout_run finds wrong in an engine table.
+//
+// The caller promises:
+// `engine` is NULL or a table as for `rollout_run`. `call(user)` can be called, and can
+// be left by a jump.
+RolloutStatus rollout_guard(const struct RolloutEngine *engine,
+                            RolloutTask call,
+                            void *user,
+                            struct RolloutError *error);
+
 // The number of threads that the process may keep busy: what
 // `ROLLOUT_NTHREAD_DEFAULT` stands for.
 int32_t rollout_default_nthread(void);
@@ -634,7 +667,7 @@ RolloutStatus rollout_pool_wait_count(struct RolloutPool *pool,
 // and the error's text names the argument.
 //
 // Errors: ROLLOUTS_FAILED after the run; all statuses from 100 to 199; BUSY;
-// PANIC.
+// NO_THREAD; PANIC.
 //
 // The caller promises:
 // `pool` is NULL or a live handle. `request` is NULL or a request whose pointers

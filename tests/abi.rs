@@ -8,8 +8,8 @@ use std::{mem, ptr};
 
 use rollout::{
     ROLLOUT_ERROR_TEXT_SIZE, ROLLOUT_NTHREAD_DEFAULT, RolloutError, RolloutInput, RolloutOutput,
-    RolloutPool, RolloutRequest, RolloutStatus, rollout_pool_count, rollout_pool_create,
-    rollout_pool_destroy, rollout_pool_num_threads, rollout_pool_reset_count,
+    RolloutPool, RolloutRequest, RolloutStatus, rollout_guard, rollout_pool_count,
+    rollout_pool_create, rollout_pool_destroy, rollout_pool_num_threads, rollout_pool_reset_count,
     rollout_pool_schedule, rollout_pool_wait_count, rollout_run,
 };
 use rollout_core::simulator::Fixed;
@@ -218,7 +218,7 @@ fn r10_every_entry_refuses_null_at_once() {
     let (mut nthread, mut count) = (7, 7);
     type Call<'a> = &'a mut dyn FnMut(*mut RolloutError) -> RolloutStatus;
     // SAFETY: here and in the other lines, each pointer is null or valid.
-    let calls: [(&str, &str, Call<'_>); 11] = unsafe {
+    let calls: [(&str, &str, Call<'_>); 13] = unsafe {
         [
             ("rollout_pool_create", "pool", &mut |e| {
                 rollout_pool_create(1, ptr::null_mut(), e)
@@ -252,6 +252,12 @@ fn r10_every_entry_refuses_null_at_once() {
             }),
             ("rollout_run", "request", &mut |e| {
                 rollout_run(pool, ptr::null(), e)
+            }),
+            ("rollout_guard", "engine", &mut |e| {
+                rollout_guard(ptr::null(), Some(nothing), ptr::null_mut(), e)
+            }),
+            ("rollout_guard", "call", &mut |e| {
+                rollout_guard(request.engine, None, ptr::null_mut(), e)
             }),
         ]
     };

@@ -56,6 +56,7 @@ fn statuses() -> Vec<(&'static str, i32)> {
         NoThread, "ROLLOUT_STATUS_NO_THREAD", 300;
         Panic, "ROLLOUT_STATUS_PANIC", 400;
         TaskPanicked, "ROLLOUT_STATUS_TASK_PANICKED", 401;
+        EngineError, "ROLLOUT_STATUS_ENGINE_ERROR", 500;
     }
 }
 

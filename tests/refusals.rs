@@ -559,8 +559,13 @@ const FAULTS: &[(&str, ErrorKind, Break)] = &[
         format!("engine.hooks.{field}")
     }),
     ("unknown flags of hooks", ErrorKind::BadEngine, |r, n| {
-        let (hooks, flags) = [(log_hooks(), 2), (text_hooks(), 1 << 31), (Hooks::none(), HOOKS_RETIRE_THREAD)][n % 3];
+        let (hooks, flags) = [(log_hooks(), 2), (text_hooks(), 1 << 31), (Hooks::none(), 2)][n % 3];
         r.engine.hooks = Hooks { flags, ..hooks };
+        "engine.hooks.flags".into()
+    }),
+    ("threads to retire after errors that nobody sees", ErrorKind::BadEngine, |r, _| {
+        r.engine.take_error = None;
+        r.engine.hooks = Hooks { flags: HOOKS_RETIRE_THREAD, ..Hooks::none() };
         "engine.hooks.flags".into()
     }),
     ("a size below zero", ErrorKind::BadEngine, |r, _| {

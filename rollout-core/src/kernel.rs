@@ -15,7 +15,7 @@ use std::ptr;
 use crate::engine::Data;
 use crate::outcome::{Outcome, OutcomeStatus, Tally};
 use crate::request::{Fill, Request};
-use crate::trap::{self, Call, CallList, Ran};
+use crate::trap::{self, Call, CallList, Entered, Ran};
 
 /// Watches the kernel from inside its loop.
 pub trait Observer {
@@ -29,50 +29,111 @@ impl Observer for () {
     fn stepped(&mut self) {}
 }
 
-impl Request<'_> {
-    /// Runs the rollouts of `range` on the data of `slot`, and counts how they ended.
+/// One thread's use of one data, from when it takes the slot until it leaves it.
+///
+/// An engine error leaves the data in an undefined state. It is reset before its next
+/// use: that of the next rollout, or the host's. Not on this thread, though, if the
+/// engine's threads are to be retired after an error ([`HOOKS_RETIRE_THREAD`]).
+///
+/// [`HOOKS_RETIRE_THREAD`]: crate::trap::HOOKS_RETIRE_THREAD
+#[derive(Debug)]
+pub struct Lane<'r, 'a> {
+    request: &'r Request<'a>,
+    slot: usize,
+    undefined: Option<Undefined>,
+    tally: Tally,
+    _entered: Entered,
+}
+
+/// A data is in an undefined state; this is the rollout whose error left it there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Undefined(usize);
+
+impl<'a> Request<'a> {
+    /// Takes a slot for the calling thread, with what [`Lane::leave`] has told of it.
     ///
     /// # Safety
     ///
     /// * [`begin`](Request::begin) was called for this run.
-    /// * `slot` is below [`ndata`](Request::ndata), and `range` within
-    ///   0 .. [`nbatch`](Request::nbatch).
-    /// * No other thread uses this slot meanwhile.
+    /// * `slot` is below [`ndata`](Request::ndata).
+    /// * No other thread uses this slot as long as the lane lives.
+    pub unsafe fn lane(&self, slot: usize, undefined: Option<Undefined>) -> Lane<'_, 'a> {
+        Lane {
+            request: self,
+            slot,
+            undefined,
+            tally: Tally::default(),
+            _entered: self.engine.enter(),
+        }
+    }
+
+    /// Whether the calling thread may run rollouts of this request. Not, if the engine's
+    /// threads are to be retired after an error and this one has seen one.
+    pub fn is_welcome(&self) -> bool {
+        self.engine.is_welcome()
+    }
+}
+
+impl Lane<'_, '_> {
+    /// Runs the rollouts of `range` in their order, and takes each off the range before
+    /// it is run. Leaves the others where this thread must not go on
+    /// ([`is_welcome`](Request::is_welcome)).
+    ///
+    /// # Safety
+    ///
+    /// * `range` is within 0 .. [`nbatch`](Request::nbatch).
     /// * No other call of this run has or will have a rollout of this range.
-    pub unsafe fn run_range(
-        &self,
-        slot: usize,
-        range: Range<usize>,
-        observer: &mut impl Observer,
-    ) -> Tally {
-        let data = &self.data[slot];
-        let mut tally = Tally::default();
-        let _entered = self.engine.enter();
-        for rollout in range {
-            // SAFETY: this thread has the slot, and this call the rollout, by the
+    pub unsafe fn run(&mut self, range: &mut Range<usize>, observer: &mut impl Observer) {
+        let request = self.request;
+        let data = &request.data[self.slot];
+        while request.is_welcome()
+            && let Some(rollout) = range.next()
+        {
+            // SAFETY: this lane has the slot, and this call the rollout, by the
             // caller's promise.
-            let outcome = unsafe { self.run_rollout(data, rollout, observer) };
+            let outcome =
+                unsafe { request.run_rollout(data, rollout, self.undefined.is_some(), observer) };
             if outcome.status == OutcomeStatus::EngineError as i32 {
+                self.undefined = Some(Undefined(rollout));
                 let reason = trap::reason();
                 // SAFETY: as above.
-                unsafe {
-                    self.write_message(rollout, &reason);
-                    self.recover(data, rollout);
-                }
-                tally.add_failed(rollout, reason);
+                unsafe { request.write_message(rollout, &reason) };
+                self.tally.add_failed(rollout, reason);
             } else {
-                tally.add(&outcome);
+                self.undefined = None;
+                self.tally.add(&outcome);
             }
-            if let Some(outcomes) = self.outcomes {
+            if let Some(outcomes) = request.outcomes {
                 // SAFETY: there is room for nbatch outcomes (`Request::new`), and
                 // no other call writes this one.
                 unsafe { ptr::write(outcomes.add(rollout), outcome) };
             }
         }
-        tally
     }
 
-    /// Runs one rollout. An engine error leaves the data as it is.
+    /// Leaves the slot. Says how the rollouts ended, and whether the data is still in an
+    /// undefined state.
+    pub fn leave(self) -> (Tally, Option<Undefined>) {
+        let Self { request, slot, .. } = self;
+        let mut undefined = self.undefined;
+        if let Some(Undefined(rollout)) = undefined
+            && request.is_welcome()
+        {
+            let (model, data) = (request.model(rollout), request.data[slot].data);
+            // SAFETY: the rollout's model and the data fit each other; the data is this
+            // lane's, which has entered.
+            let ran = unsafe { request.engine.run(model, data, &[Call::RESET]) };
+            if ran == Ran::Done {
+                undefined = None;
+            }
+        }
+        (self.tally, undefined)
+    }
+}
+
+impl Request<'_> {
+    /// Runs one rollout, on a data that is reset first if it is undefined. An engine
+    /// error leaves the data as it is.
     ///
     /// # Safety
     ///
@@ -82,11 +143,12 @@ impl Request<'_> {
         &self,
         data: &Data,
         rollout: usize,
+        undefined: bool,
         observer: &mut impl Observer,
     ) -> Outcome {
         let model = self.model(rollout);
         // SAFETY: the data is this thread's, and the rollout in range.
-        if unsafe { self.set_start(model, data, rollout) } == Ran::Failed {
+        if unsafe { self.set_start(model, data, rollout, undefined) } == Ran::Failed {
             // SAFETY: as above.
             return unsafe { self.failed(rollout, 0) };
         }
@@ -112,7 +174,7 @@ impl Request<'_> {
             let calls = &calls[usize::from(self.control.is_none())..];
             let calls = &calls[..calls.len() - usize::from(self.state.is_none())];
             // SAFETY: model and data fit each other, and the data is this thread's; the
-            // rows have the sizes of their specs; `run_range` has entered.
+            // rows have the sizes of their specs; the lane has entered.
             let ran = unsafe { self.engine.run(model, data.data, calls) };
             observer.stepped();
             match ran {
@@ -134,13 +196,20 @@ impl Request<'_> {
     ///
     /// * `data` is a data of this request that only this thread uses.
     /// * `rollout` is below nbatch, and `model` its model.
-    unsafe fn set_start(&self, model: *const c_void, data: &Data, rollout: usize) -> Ran {
+    unsafe fn set_start(
+        &self,
+        model: *const c_void,
+        data: &Data,
+        rollout: usize,
+        undefined: bool,
+    ) -> Ran {
         let (engine, defaults) = (&self.engine, &self.defaults);
         let mut calls = CallList::new();
         calls.push(Call::FORGET);
-        if defaults.reset {
+        if defaults.reset || undefined {
             calls.push(Call::RESET);
-        } else if defaults.model_spec != 0 {
+        }
+        if defaults.model_spec != 0 && !defaults.reset {
             calls.push(Call::set(
                 defaults.model_spec,
                 defaults.model_values.as_ptr(),
@@ -162,7 +231,7 @@ impl Request<'_> {
         // SAFETY: model and data fit each other and the data is this thread's; each
         // array has the size of the spec that it is passed with (for inputs and defaults
         // `Request::new` made sure); `sensordata` has `nsensordata` numbers
-        // (`Simulation::new`); `run_range` has entered.
+        // (`Simulation::new`); the lane has entered.
         unsafe {
             let ran = engine.run(model, data.data, calls.as_slice());
             if self.nsensordata > 0 {
@@ -330,21 +399,6 @@ impl Request<'_> {
             unsafe { self.fill_after_error(rollout, step) };
         }
         Outcome::new(OutcomeStatus::EngineError, step)
-    }
-
-    /// Makes a data usable again that an error has left in an undefined state.
-    ///
-    /// # Safety
-    ///
-    /// * `data` is a data of this request that only this thread uses.
-    #[cold]
-    unsafe fn recover(&self, data: &Data, rollout: usize) {
-        // SAFETY: the rollout's model and data fit each other, and the data is this
-        // thread's.
-        let _ = unsafe {
-            self.engine
-                .run(self.model(rollout), data.data, &[Call::RESET])
-        };
     }
 
     /// Writes the message of a rollout, cut to fit at a character's boundary.

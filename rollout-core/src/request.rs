@@ -115,8 +115,8 @@ pub(crate) struct Defaults {
 // SAFETY: the pointers come from a Simulation and from Inputs and Outputs, which
 // are Send; nothing in a request is tied to a thread.
 unsafe impl Send for Request<'_> {}
-// SAFETY: what a shared request does, `run_range`, is unsafe; its caller promises
-// that threads use different slots and rollouts.
+// SAFETY: what a shared request does, in lanes, is unsafe; its caller promises that
+// threads use different slots and rollouts.
 unsafe impl Sync for Request<'_> {}
 
 impl<'a> Request<'a> {
@@ -284,6 +284,10 @@ impl<'a> Request<'a> {
     /// * Until the run is over, nobody else uses any data of this request.
     pub unsafe fn begin(&mut self) {
         let defaults = &mut self.defaults;
+        if !self.engine.is_welcome() {
+            // This thread must not use the data, so each rollout finds its defaults.
+            defaults.reset |= defaults.model_spec != 0;
+        }
         if defaults.model_spec != 0 && !defaults.reset {
             let calls = [
                 Call::FORGET,
@@ -312,13 +316,17 @@ impl<'a> Request<'a> {
         }
     }
 
-    /// Runs all rollouts on the calling thread and the first data.
+    /// Runs all rollouts on the calling thread and the first data. (Up to the first
+    /// engine error, if a thread that has seen one is to be retired: the others are not
+    /// started then, as only a pool has other threads.)
     pub fn run(&mut self) -> Tally {
         // SAFETY: the request is borrowed exclusively, and by the promise of its
-        // Simulation nobody else uses the data.
+        // Simulation nobody else uses the data; the range is that of all rollouts.
         unsafe {
             self.begin();
-            self.run_range(0, 0..self.nbatch, &mut ())
+            let mut lane = self.lane(0, None);
+            lane.run(&mut (0..self.nbatch), &mut ());
+            lane.leave().0
         }
     }
 

@@ -32,15 +32,20 @@ enum { DONE = 0, FAILED = 1, WARNED = 2 };
 // Distance between two warning counters, in counters.
 enum { WARNING_STRIDE = 2 };
 
-// An arming on this thread's stack. They nest where a callback of the engine calls
-// the library.
+// The kinds of handlers: of a text that is an error or a warning, or of any message.
+enum { ERROR = 0, WARNING = 1, LOG = 2, NKIND = 3 };
+
+// An arming, on this thread's stack. They nest where a callback of the engine calls the
+// library.
 typedef struct Frame {
   jmp_buf recover;
   const RolloutHooks* hooks;
   struct Frame* outer;
-  // The thread's handlers before. A log handler is both: it stands in `error`.
-  RolloutHandler error;
-  RolloutHandler warning;
+  // What the thread had before; ours for a kind that the engine does not have.
+  RolloutHandler before[NKIND];
+  // Not zero while a callback of the engine is inside the library: whatever errs then
+  // has frames of Rust below it, and does not end here.
+  int outside;
 } Frame;
 
 static __thread Frame* innermost = NULL;
@@ -49,14 +54,17 @@ static __thread Frame* innermost = NULL;
 // function's name.
 static __thread char reason[1280];
 
+// This thread has seen an error of an engine whose threads must then be retired.
+static __thread char spent = 0;
+
 // The process's handlers, one state for all threads.
 static struct {
   char locked;
-  // How many need ours. While it is not zero the rest is valid.
+  // How many need ours.
   size_t users;
   RolloutHooks hooks;
-  RolloutHandler error;
-  RolloutHandler warning;
+  // What the process had before; stays when ours are gone.
+  RolloutHandler before[NKIND];
 } process;
 
 // The sections are a few dozen instructions long.
@@ -77,6 +85,22 @@ static int of_process(const RolloutHooks* hooks) {
 
 // ---------------------------------------------------------------- handlers
 
+static void on_error(const void* text);
+static void on_warning(const void* text);
+static void on_log(const void* message);
+
+static const RolloutHandler OURS[NKIND] = {on_error, on_warning, on_log};
+
+// The arming that an error or warning of this thread belongs to; none if there is
+// none, or if it is somebody else's.
+static Frame* armed(void) { return innermost && !innermost->outside ? innermost : NULL; }
+
+static void saw_error(const RolloutHooks* hooks) {
+  if (hooks->flags & ROLLOUT_HOOKS_RETIRE_THREAD) {
+    spent = 1;
+  }
+}
+
 // Leaves the engine. `function`, where the error comes from, may be NULL.
 static void __attribute__((noreturn)) leave(Frame* frame, const char* function, const char* text) {
   if (function) {
@@ -84,78 +108,87 @@ static void __attribute__((noreturn)) leave(Frame* frame, const char* function, 
   } else {
     snprintf(reason, sizeof(reason), "%s", text);
   }
+  saw_error(frame->hooks);
   longjmp(frame->recover, 1);
 }
 
-// Calls what would have been called without us, as if we were not there: what that
-// does in the engine belongs to the outer frame.
-static void pass_on(Frame* frame, RolloutHandler handler, const void* message) {
-  innermost = frame->outer;
-  handler(message);
-  innermost = frame;
+static RolloutHandler process_handler(const RolloutHooks* hooks, int kind) {
+  if (kind == LOG) {
+    return hooks->get_process_log ? hooks->get_process_log() : on_log;
+  }
+  if (!hooks->process_error) {
+    return OURS[kind];
+  }
+  return kind == ERROR ? *hooks->process_error : *hooks->process_warning;
 }
 
-// What was the process's handler before, on a thread that is not armed. What is done
-// without one is up to the engine, and must be imitated: an error ends the process.
-static void not_ours(const void* message, int is_error) {
-  RolloutHandler handler;
-  lock();
-  handler = is_error ? process.error : process.warning;
-  unlock();
-  if (handler) {
-    handler(message);
-    return;
+// What the engine would have called without us: the thread's handler, which is with
+// the first arming that found one, or else the process's. NULL if there is none.
+static RolloutHandler before(int kind) {
+  RolloutHandler handler = OURS[kind];
+  const Frame* frame;
+  for (frame = innermost; frame && handler == OURS[kind]; frame = frame->outer) {
+    handler = frame->before[kind];
   }
-  fprintf(stderr, "%s: %s\n", is_error ? "ERROR" : "WARNING", (const char*)message);
-  if (is_error) {
-    exit(EXIT_FAILURE);
+  if (handler && handler != OURS[kind]) {
+    return handler;
   }
+  handler = innermost ? process_handler(innermost->hooks, kind) : OURS[kind];
+  if (handler == OURS[kind]) {
+    lock();
+    handler = process.before[kind];
+    unlock();
+  }
+  return handler;
 }
 
 static void on_error(const void* text) {
-  if (innermost) {
-    leave(innermost, NULL, (const char*)text);
+  RolloutHandler handler;
+  Frame* frame = armed();
+  if (frame) {
+    leave(frame, NULL, (const char*)text);
   }
-  not_ours(text, 1);
+  handler = before(ERROR);
+  if (handler) {
+    handler(text);
+    return;
+  }
+  // As the engine does where nobody handles its errors.
+  fprintf(stderr, "ERROR: %s\n", (const char*)text);
+  exit(EXIT_FAILURE);
 }
 
 static void on_warning(const void* text) {
-  if (!innermost) {
-    not_ours(text, 0);
+  RolloutHandler handler;
+  // Ours are counted in the data, where the library finds them.
+  if (armed()) {
+    return;
   }
-  // Else it is counted in the data, where the library finds it.
+  handler = before(WARNING);
+  if (handler) {
+    handler(text);
+  } else {
+    fprintf(stderr, "WARNING: %s\n", (const char*)text);
+  }
 }
 
 static void on_log(const void* message) {
-  Frame* frame = innermost;
-  const char* bytes = (const char*)message;
-  RolloutHandler handler;
+  Frame* frame = armed();
   if (frame) {
     const RolloutHooks* hooks = frame->hooks;
+    const char* bytes = (const char*)message;
     int level = *(const int*)(const void*)(bytes + hooks->log_level);
     if (level == hooks->log_error) {
       leave(frame, *(const char* const*)(const void*)(bytes + hooks->log_function),
             bytes + hooks->log_text);
     }
-    // A jump out of here would leave the engine in the belief that it is still inside
-    // its handler, and it would never report anything again.
+    // Not by a jump, which would leave the engine in the belief that it is still inside
+    // its handler: it would never report anything again.
     if (level == hooks->log_warning) {
       return;
     }
-    if (of_threads(hooks)) {
-      handler = frame->error ? frame->error : hooks->get_process_log();
-      pass_on(frame, handler, message);
-      return;
-    }
   }
-  lock();
-  handler = process.error;
-  unlock();
-  if (frame) {
-    pass_on(frame, handler, message);
-  } else {
-    handler(message);
-  }
+  before(LOG)(message);
 }
 
 // ---------------------------------------------------------------- arming
@@ -163,12 +196,16 @@ static void on_log(const void* message) {
 static void arm(Frame* frame) {
   const RolloutHooks* hooks = frame->hooks;
   frame->outer = innermost;
+  frame->outside = 0;
+  frame->before[ERROR] = on_error;
+  frame->before[WARNING] = on_warning;
+  frame->before[LOG] = on_log;
   innermost = frame;
   if (hooks->exchange_thread_log) {
-    frame->error = hooks->exchange_thread_log(on_log);
+    frame->before[LOG] = hooks->exchange_thread_log(on_log);
   } else if (hooks->set_thread_error) {
-    frame->error = hooks->get_thread_error();
-    frame->warning = hooks->get_thread_warning();
+    frame->before[ERROR] = hooks->get_thread_error();
+    frame->before[WARNING] = hooks->get_thread_warning();
     hooks->set_thread_error(on_error);
     hooks->set_thread_warning(on_warning);
   }
@@ -177,10 +214,10 @@ static void arm(Frame* frame) {
 static void disarm(Frame* frame) {
   const RolloutHooks* hooks = frame->hooks;
   if (hooks->exchange_thread_log) {
-    hooks->exchange_thread_log(frame->error);
+    hooks->exchange_thread_log(frame->before[LOG]);
   } else if (hooks->set_thread_error) {
-    hooks->set_thread_error(frame->error);
-    hooks->set_thread_warning(frame->warning);
+    hooks->set_thread_error(frame->before[ERROR]);
+    hooks->set_thread_warning(frame->before[WARNING]);
   }
   innermost = frame->outer;
 }
@@ -237,6 +274,11 @@ static void run(void* user) {
   const Call* call;
   for (call = list->calls; call < list->calls + list->ncall; call++) {
     switch (call->operation) {
+      case FORGET:
+        if (engine->take_error) {
+          engine->take_error(data, reason, sizeof(reason));
+        }
+        continue;
       case SIZE:
         // Needs no data, and so has none whose errors could be asked for.
         *(int*)call->values = engine->state_size(model, call->spec);
@@ -263,10 +305,9 @@ static void run(void* user) {
     if (engine->take_error && engine->take_error(data, reason, sizeof(reason))) {
       // An engine that forgets to end its text shall not make anybody read on.
       reason[sizeof(reason) - 1] = '\0';
-      if (call->operation != FORGET) {
-        list->result = FAILED;
-        return;
-      }
+      saw_error(&engine->hooks);
+      list->result = FAILED;
+      return;
     }
   }
 }
@@ -287,6 +328,35 @@ int rollout_trap_run(const RolloutEngine* engine, const void* model, void* data,
 // Why this thread's last list of calls has failed.
 const char* rollout_trap_reason(void) { return reason; }
 
+// Runs `call(user)` as if it were a call of the engine.
+int rollout_trap_call(const RolloutHooks* hooks, void (*call)(void*), void* user) {
+  return trapped(hooks, call, user);
+}
+
+// Whether this thread has seen an error of an engine whose threads must be retired.
+int rollout_trap_spent(void) { return spent; }
+
+// ---------------------------------------------------------------- around the calls
+
+// Tells the innermost arming, if there is one, that a callback is inside the library,
+// until `rollout_trap_return`.
+void* rollout_trap_outside(void) {
+  if (innermost) {
+    innermost->outside++;
+  }
+  return innermost;
+}
+
+void rollout_trap_return(void* frame) { ((Frame*)frame)->outside--; }
+
+// Keeps what the process had before. Ours can be there already: a host that has saved
+// it earlier and put it back now.
+static void found(int kind, RolloutHandler handler) {
+  if (handler != OURS[kind]) {
+    process.before[kind] = handler;
+  }
+}
+
 // Makes our handlers the process's, if the engine has no handlers of threads: until as
 // many calls of `rollout_trap_leave`. Returns whether there is anything to leave.
 int rollout_trap_enter(const RolloutHooks* hooks) {
@@ -298,15 +368,15 @@ int rollout_trap_enter(const RolloutHooks* hooks) {
   if (process.users == 0) {
     process.hooks = *hooks;
     if (hooks->exchange_process_log) {
-      process.error = hooks->exchange_process_log(on_log);
+      found(LOG, hooks->exchange_process_log(on_log));
     } else {
-      process.error = *hooks->process_error;
-      process.warning = *hooks->process_warning;
+      found(ERROR, *hooks->process_error);
+      found(WARNING, *hooks->process_warning);
       *hooks->process_error = on_error;
       *hooks->process_warning = on_warning;
     }
   } else {
-    // A second copy of the engine in this process must wait for the first: a message
+    // A second copy of the engine in this process gets no handlers meanwhile: a message
     // does not say whose it is.
     ours = process.hooks.exchange_process_log == hooks->exchange_process_log &&
            process.hooks.process_error == hooks->process_error;
@@ -322,16 +392,16 @@ void rollout_trap_leave(void) {
   if (--process.users == 0) {
     // What the host has set meanwhile stays.
     if (hooks->exchange_process_log) {
-      RolloutHandler last = hooks->exchange_process_log(process.error);
+      RolloutHandler last = hooks->exchange_process_log(process.before[LOG]);
       if (last != on_log) {
         hooks->exchange_process_log(last);
       }
     } else {
       if (*hooks->process_error == on_error) {
-        *hooks->process_error = process.error;
+        *hooks->process_error = process.before[ERROR];
       }
       if (*hooks->process_warning == on_warning) {
-        *hooks->process_warning = process.warning;
+        *hooks->process_warning = process.before[WARNING];
       }
     }
   }

@@ -6,6 +6,7 @@
 
 use std::borrow::Cow;
 use std::ffi::{CStr, c_char, c_int, c_void};
+use std::fmt;
 use std::mem;
 use std::ops::Deref;
 use std::ptr;
@@ -18,9 +19,11 @@ use crate::error::{Error, ErrorKind};
 /// to the engine: a text (`const char*`, MuJoCo to 3.9.0) or a struct (mjLogMessage).
 pub type Handler = Option<unsafe extern "C" fn(message: *const c_void)>;
 
-/// Flag of the hooks: the thread that saw an error must not step any more, since the
-/// engine has left something behind in its thread-local memory (MuJoCo 3.9.0 to
-/// 3.13.0). It is replaced by a new one.
+/// Flag of the hooks: a thread that saw an error must not use any data any more, since
+/// the engine has left something behind in its thread-local memory (MuJoCo 3.9.0 to
+/// 3.13.0). A pool's thread is then replaced by a new one; for a thread of the host's a
+/// new one does the work, in this and in each later request, which takes some tens of
+/// microseconds.
 pub const HOOKS_RETIRE_THREAD: u32 = 1 << 0;
 
 /// The places where an engine looks for the handlers of its errors and warnings, so
@@ -106,7 +109,7 @@ impl Hooks {
     }
 
     /// Checks that each group is whole, and that there is one kind of handlers.
-    fn check(&self) -> Result<(), Error> {
+    fn check(&self, reports: bool) -> Result<(), Error> {
         let bad = |field: &str, reason: &str| {
             Error::new(
                 ErrorKind::BadEngine,
@@ -171,8 +174,8 @@ impl Hooks {
         if self.flags & !HOOKS_RETIRE_THREAD != 0 {
             return Err(bad("flags", "has unknown bits"));
         }
-        if self.flags != 0 && !texts && log.is_none() {
-            return Err(bad("flags", "is given without a handler"));
+        if self.flags != 0 && !texts && log.is_none() && !reports {
+            return Err(bad("flags", "is given, but no error would be seen"));
         }
         Ok(())
     }
@@ -263,7 +266,7 @@ impl Call {
 
 /// A list that grows to the few calls that start a rollout.
 pub(crate) struct CallList {
-    calls: [Call; 5],
+    calls: [Call; 6],
     count: usize,
 }
 
@@ -271,7 +274,7 @@ impl CallList {
     /// No calls yet.
     pub(crate) fn new() -> Self {
         Self {
-            calls: [Call::FORGET; 5],
+            calls: [Call::FORGET; 6],
             count: 0,
         }
     }
@@ -320,6 +323,14 @@ unsafe extern "C" {
         ncall: usize,
     ) -> c_int;
     fn rollout_trap_reason() -> *const c_char;
+    fn rollout_trap_call(
+        hooks: *const Hooks,
+        call: unsafe extern "C" fn(user: *mut c_void),
+        user: *mut c_void,
+    ) -> c_int;
+    fn rollout_trap_spent() -> c_int;
+    fn rollout_trap_outside() -> *mut c_void;
+    fn rollout_trap_return(frame: *mut c_void);
     fn rollout_trap_enter(hooks: *const Hooks) -> c_int;
     fn rollout_trap_leave();
 }
@@ -328,7 +339,7 @@ impl<'a> Trapped<'a> {
     /// The table, if it is complete and does not contradict itself.
     pub(crate) fn new(engine: &'a Engine) -> Result<Self, Error> {
         engine.check()?;
-        engine.hooks.check()?;
+        engine.hooks.check(engine.take_error.is_some())?;
         Ok(Self(engine))
     }
 
@@ -359,22 +370,115 @@ impl<'a> Trapped<'a> {
         }
     }
 
+    /// Whether the engine may use data on this thread.
+    #[inline]
+    pub(crate) fn is_welcome(&self) -> bool {
+        self.0.hooks.flags & HOOKS_RETIRE_THREAD == 0 || !is_spent()
+    }
+
     /// Sets handlers of the process where the engine has none of threads, until the
-    /// result is dropped.
+    /// result is dropped. And keeps errors of the host's own calls meanwhile from
+    /// ending in a callback of the engine that has called the library.
     pub(crate) fn enter(&self) -> Entered {
         // SAFETY: the hooks were checked.
-        Entered(unsafe { rollout_trap_enter(&self.0.hooks) } != 0)
+        let process = unsafe { rollout_trap_enter(&self.0.hooks) } != 0;
+        Entered {
+            process,
+            _outside: outside(),
+        }
     }
 }
 
 /// See [`Trapped::enter`].
-pub(crate) struct Entered(bool);
+#[derive(Debug)]
+pub(crate) struct Entered {
+    process: bool,
+    _outside: Outside,
+}
 
 impl Drop for Entered {
     fn drop(&mut self) {
-        if self.0 {
+        if self.process {
             // SAFETY: entered once, left once.
             unsafe { rollout_trap_leave() };
         }
+    }
+}
+
+/// Whether this thread has seen an error of an engine with [`HOOKS_RETIRE_THREAD`], and
+/// should end.
+pub fn is_spent() -> bool {
+    // SAFETY: a look at memory of this thread.
+    unsafe { rollout_trap_spent() != 0 }
+}
+
+/// Says that the caller has frames of Rust, until the result is dropped. If this thread
+/// is in a callback of an engine that the library has called, an error that the host's
+/// own calls raise meanwhile is not the library's: it ends where it would without it.
+pub fn outside() -> Outside {
+    // SAFETY: a look at memory of this thread.
+    Outside(unsafe { rollout_trap_outside() })
+}
+
+/// See [`outside`].
+#[derive(Debug)]
+pub struct Outside(*mut c_void);
+
+impl Drop for Outside {
+    fn drop(&mut self) {
+        if !self.0.is_null() {
+            // SAFETY: from `outside` on this thread, as the pointer is not Send; the
+            // frame is one of a function further down the stack.
+            unsafe { rollout_trap_return(self.0) };
+        }
+    }
+}
+
+/// Why [`guard`] did not succeed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum GuardError {
+    /// The engine table was refused; nothing was called.
+    Refused(Error),
+    /// The engine failed, for this reason in its own words.
+    Failed(String),
+}
+
+impl fmt::Display for GuardError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            GuardError::Refused(error) => error.fmt(f),
+            GuardError::Failed(reason) => reason.fmt(f),
+        }
+    }
+}
+
+impl std::error::Error for GuardError {}
+
+/// Runs `call(user)` as the library runs the engine's own functions: an error ends it,
+/// and its text is returned. For calls of an engine that are made outside of requests or
+/// in a hook. Warnings reach no handler. What was being used when an error came must be
+/// reset before it is used again.
+///
+/// # Errors
+///
+/// [`GuardError`].
+///
+/// # Safety
+///
+/// * The hooks of `engine` are as documented at [`Hooks`].
+/// * `call(user)` can be called, and there is nothing that must be undone when it, and
+///   what it calls, is left in the middle: no destructors, no Rust but functions like
+///   this one.
+pub unsafe fn guard(
+    engine: &Engine,
+    call: unsafe extern "C" fn(user: *mut c_void),
+    user: *mut c_void,
+) -> Result<(), GuardError> {
+    let engine = Trapped::new(engine).map_err(GuardError::Refused)?;
+    let _entered = engine.enter();
+    // SAFETY: the hooks were checked; the rest is the caller's promise.
+    match unsafe { rollout_trap_call(&engine.hooks, call, user) } {
+        0 => Ok(()),
+        _ => Err(GuardError::Failed(reason())),
     }
 }

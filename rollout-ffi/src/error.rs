@@ -6,6 +6,7 @@ use std::panic::{self, AssertUnwindSafe};
 use std::ptr;
 
 use rollout_core::simulator::panic_text;
+use rollout_core::trap;
 use rollout_core::{Error, ErrorKind, FirstFailed};
 use rollout_pool::{RunError, WaitError};
 
@@ -15,7 +16,7 @@ use crate::sized::{self, Growable};
 /// something else: 0 success; 1 to 99 the request was run, but look at the
 /// outcomes; 100 to 199 an argument was refused and nothing has happened; 200 to
 /// 299 not now or not here; 300 to 399 the system refused; 400 to 499 something
-/// panicked.
+/// panicked; 500 to 599 the engine failed.
 #[repr(i32)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum RolloutStatus {
@@ -56,7 +57,9 @@ pub enum RolloutStatus {
     /// The wait could never end: it was asked for by a task of the same pool, or
     /// the pool has no threads.
     WouldDeadlock = 201,
-    /// The system refused to start a thread.
+    /// The system refused to start a thread. From rollout_run: one that was needed after
+    /// an engine error (ROLLOUT_HOOKS_RETIRE_THREAD). The rollouts that nobody could run
+    /// are "not started" in their outcomes; the others have been run.
     NoThread = 300,
     /// A part of the library panicked: a fault of the library. Rollouts that it
     /// hit are "not started" in their outcomes, though rows may have been written;
@@ -64,6 +67,9 @@ pub enum RolloutStatus {
     Panic = 400,
     /// A scheduled task panicked (a Rust host's; a C task cannot).
     TaskPanicked = 401,
+    /// An error inside the engine, from rollout_guard; `text` in the error object is the
+    /// engine's reason.
+    EngineError = 500,
 }
 
 /// Bytes of the text in a `RolloutError`, its end included.
@@ -117,6 +123,7 @@ pub extern "C" fn rollout_status_name(status: i32) -> *const c_char {
         s if s == S::NoThread as i32 => c"no thread",
         s if s == S::Panic as i32 => c"panic",
         s if s == S::TaskPanicked as i32 => c"task panicked",
+        s if s == S::EngineError as i32 => c"engine error",
         _ => c"unknown status",
     };
     name.as_ptr()
@@ -187,6 +194,7 @@ impl From<RunError> for Failure {
         let text = error.to_string();
         match error {
             RunError::Busy { slot } => Self::new(RolloutStatus::Busy, text).at(slot),
+            RunError::NoThread(_) => Self::new(RolloutStatus::NoThread, text),
             RunError::Panicked(_) => Self::new(RolloutStatus::Panic, text),
         }
     }
@@ -202,8 +210,8 @@ impl From<WaitError> for Failure {
     }
 }
 
-/// Runs the body of an exported function: no panic leaves it, and what went
-/// wrong goes to the error object. An error object that is unusable is itself a
+/// Runs the body of an exported function: no panic leaves it, no jump of an engine
+/// whose callback called it crosses it, and what went wrong goes to the error object. An error object that is unusable is itself a
 /// refused argument, found before the body runs.
 ///
 /// # Safety
@@ -219,7 +227,10 @@ pub(crate) unsafe fn boundary(
             return Failure::from(refused).status;
         }
     }
-    let failure = match panic::catch_unwind(AssertUnwindSafe(body)) {
+    let outside = trap::outside();
+    let result = panic::catch_unwind(AssertUnwindSafe(body));
+    drop(outside);
+    let failure = match result {
         Ok(Ok(())) => None,
         Ok(Err(failure)) => Some(failure),
         Err(payload) => Some(Failure::of_panic(&*payload)),

@@ -140,7 +140,7 @@ unsafe impl Growable for Engine {}
 /// and the error's text names the argument.
 ///
 /// Errors: ROLLOUTS_FAILED after the run; all statuses from 100 to 199; BUSY;
-/// PANIC.
+/// NO_THREAD; PANIC.
 ///
 /// # Safety
 ///
