@@ -40,9 +40,9 @@
 //
 // * Results. A call that can fail returns a RolloutStatus, 0 for success; what is
 //   named under "Errors" has the prefix ROLLOUT_STATUS_. Outputs are written only
-//   on success (and by rollout_run for ROLLOUTS_FAILED and PANIC). No call ends the
-//   process; but an error inside the engine is not caught yet: MuJoCo's mju_error ends
-//   the process, as it does without this library.
+//   on success (and by rollout_run for ROLLOUTS_FAILED, NO_THREAD and PANIC). No call ends the
+//   process: an error inside MuJoCo (mju_error) ends the rollout that it came from and
+//   no other (see RolloutHooks).
 // * Threads. Every function may be called from any thread, and on one pool from
 //   several threads at once. Not in a child after fork(): pools do not follow there.
 // * Ownership. What the host passes stays the host's. The library keeps no pointer
@@ -90,11 +90,18 @@
 // mju_bindThreadPool). Such a data is refused.
 #define ROLLOUT_DATA_ENGINE_THREADS (1 << 0)
 
+// Flag of the hooks: a thread that saw an error must not use any data any more, since
+// the engine has left something behind in its thread-local memory (MuJoCo 3.9.0 to
+// 3.13.0). A pool's thread is then replaced by a new one; for a thread of the host's a
+// new one does the work, in this and in each later request, which takes some tens of
+// microseconds.
+#define ROLLOUT_HOOKS_RETIRE_THREAD (1 << 0)
+
 // What a call came to. The numbers are grouped and are never used again for
 // something else: 0 success; 1 to 99 the request was run, but look at the
 // outcomes; 100 to 199 an argument was refused and nothing has happened; 200 to
 // 299 not now or not here; 300 to 399 the system refused; 400 to 499 something
-// panicked.
+// panicked; 500 to 599 the engine failed.
 enum RolloutStatus
 #if defined(__cplusplus) || __STDC_VERSION__ >= 202311L
   : int32_t
@@ -102,8 +109,9 @@ enum RolloutStatus
  {
   // Success.
   ROLLOUT_STATUS_OK = 0,
-  // All rollouts were run; at least one ended with an engine error. `index` in
-  // the error object is the first of them.
+  // All rollouts were run; at least one ended with an engine error. In the error
+  // object `index` is the first of them, `text` the engine's reason for it in the
+  // engine's own words, and `nfailed` their number.
   ROLLOUT_STATUS_ROLLOUTS_FAILED = 1,
   // A pointer is NULL where something must be read or written.
   ROLLOUT_STATUS_NULL_POINTER = 100,
@@ -136,7 +144,9 @@ enum RolloutStatus
   // The wait could never end: it was asked for by a task of the same pool, or
   // the pool has no threads.
   ROLLOUT_STATUS_WOULD_DEADLOCK = 201,
-  // The system refused to start a thread.
+  // The system refused to start a thread. From rollout_run: one that was needed after
+  // an engine error (ROLLOUT_HOOKS_RETIRE_THREAD). The rollouts that nobody could run
+  // are "not started" in their outcomes; the others have been run.
   ROLLOUT_STATUS_NO_THREAD = 300,
   // A part of the library panicked: a fault of the library. Rollouts that it
   // hit are "not started" in their outcomes, though rows may have been written;
@@ -144,6 +154,9 @@ enum RolloutStatus
   ROLLOUT_STATUS_PANIC = 400,
   // A scheduled task panicked (a Rust host's; a C task cannot).
   ROLLOUT_STATUS_TASK_PANICKED = 401,
+  // An error inside the engine, from rollout_guard; `text` in the error object is the
+  // engine's reason.
+  ROLLOUT_STATUS_ENGINE_ERROR = 500,
 };
 #ifndef __cplusplus
 #if __STDC_VERSION__ >= 202311L
@@ -209,32 +222,67 @@ typedef int32_t RolloutFill;
 // once.
 typedef struct RolloutPool RolloutPool;
 
-// What went wrong, in words. The host owns it, on the stack or elsewhere, sets
-// `size` once (`rollout_error()` does) and passes it to any number of calls, one
-// after the other; each call sets the other fields. One thread at a time may use
-// it. Every function accepts NULL instead.
-typedef struct RolloutError {
-  // sizeof(RolloutError); set by the host.
-  size_t size;
-  // The status that the call returned.
-  int32_t status;
-  // Zero.
-  int32_t reserved;
-  // The rollout or slot that the error is about, or -1.
-  int64_t index;
-  // The reason, which names the argument at fault; ends in NUL, empty on success.
-  char text[ROLLOUT_ERROR_TEXT_SIZE];
-} RolloutError;
+// A function that an engine calls with an error or a warning. What it is given is up
+// to the engine: a text (`const char*`, MuJoCo to 3.9.0) or a struct (mjLogMessage).
+typedef void (*RolloutHandler)(const void *message);
 
-// A task: `function(user)` runs on one of the pool's threads. It must return:
-// neither a C++ exception nor a longjmp may leave it.
-typedef void (*RolloutTask)(void *user);
+// The places where an engine looks for the handlers of its errors and warnings, so
+// that an error ends a rollout and not the process, and a warning is told in the
+// outcome and not in a log file. All zero for an engine that never fails or that
+// reports errors by `take_error`; for MuJoCo from rollout_mujoco_engine().
+//
+// There are two kinds of handlers, those that take a text (MuJoCo to 3.9.0) and those
+// that take a log message (from 3.10.0), and for each kind the handlers of a thread,
+// which the engine asks first, and those of the process. An engine has one kind, and
+// all functions of a group or none. With the thread's handlers those of the process
+// are not touched. An error handler leaves by a jump (longjmp) over the engine's
+// frames, so these must be such that nothing is to be done when they are left, as C's
+// are; a warning handler returns.
+typedef struct RolloutHooks {
+  // Sets the calling thread's log handler and returns the one before; NULL stands
+  // for none (_mjPRIVATE_setTlsLogHandler).
+  RolloutHandler (*exchange_thread_log)(RolloutHandler handler);
+  // The process's log handler, never NULL (_mjPRIVATE_getGlobalLogHandler). It gets
+  // the messages that are neither errors nor warnings. Given together with
+  // `exchange_thread_log`.
+  RolloutHandler (*get_process_log)(void);
+  // Sets the process's log handler and returns the one before, never NULL
+  // (mju_setLogHandler).
+  RolloutHandler (*exchange_process_log)(RolloutHandler handler);
+  // The calling thread's error handler (_mjPRIVATE__get_tls_error_fn). Given
+  // together with the next three.
+  RolloutHandler (*get_thread_error)(void);
+  // Sets it (_mjPRIVATE__set_tls_error_fn).
+  void (*set_thread_error)(RolloutHandler handler);
+  // The calling thread's warning handler (_mjPRIVATE__get_tls_warning_fn).
+  RolloutHandler (*get_thread_warning)(void);
+  // Sets it (_mjPRIVATE__set_tls_warning_fn).
+  void (*set_thread_warning)(RolloutHandler handler);
+  // The variable with the process's error handler (&mju_user_error). Given together
+  // with `process_warning`.
+  RolloutHandler *process_error;
+  // The variable with the process's warning handler (&mju_user_warning).
+  RolloutHandler *process_warning;
+  // Where in a log message its level is, an int, in bytes. This and the next four are
+  // 0 without log handlers.
+  uint32_t log_level;
+  // Where its text begins, which ends in NUL.
+  uint32_t log_text;
+  // Where the pointer to the name of the function is that it comes from, or NULL.
+  uint32_t log_function;
+  // The level of an error (mjLOG_ERROR).
+  int32_t log_error;
+  // The level of a warning (mjLOG_WARNING).
+  int32_t log_warning;
+  // ROLLOUT_HOOKS_RETIRE_THREAD, or 0.
+  uint32_t flags;
+} RolloutHooks;
 
 // A table of functions that steps a simulation, with MuJoCo's shapes and
 // meanings: mj_step, mj_stateSize, mj_getState, mj_setState and mj_resetData fit
 // it as they are. The functions are called from several threads at once, each
-// with another data. They must return: neither an exception nor a jump may leave
-// them.
+// with another data. They must return, but for a jump out of the handler of an error
+// (see `hooks`), and no exception may leave them.
 //
 // A state spec is a set of bits, each for one component of the state. Their
 // values differ between engines and between releases of MuJoCo, so the host
@@ -266,11 +314,11 @@ typedef struct RolloutEngine {
   // Sets `data` to the initial state of `model`, as if it had just been made
   // (mj_resetData).
   void (*reset)(const void *model, void *data);
-  // How an engine reports an error; NULL if it has no such report. Asked after
-  // one or several of the calls above but state_size, on the thread that made
-  // them. Returns 0 if they succeeded; otherwise another value, and then writes
-  // the reason of the first that failed to `text`, at most `size` bytes with the
-  // NUL that ends it, and forgets the error.
+  // How an engine that is not MuJoCo reports an error; NULL if it has no such
+  // report. Asked after each of the calls above but state_size, on the thread that
+  // made it. Returns 0 if it succeeded; otherwise another value, and then writes
+  // the reason to `text`, at most `size` bytes with the NUL that ends it, and
+  // forgets the error.
   int (*take_error)(void *data, char *text, size_t size);
   // Spec of the state that a rollout starts from and records
   // (mjSTATE_FULLPHYSICS).
@@ -287,7 +335,35 @@ typedef struct RolloutEngine {
   // The kinds of warning that mean divergence: bit k stands for kind k
   // (mjWARN_BADQPOS, mjWARN_BADQVEL, mjWARN_BADQACC).
   uint32_t diverged_warnings;
+  // The text of a warning, from its kind and the number that stands before its
+  // counter (mju_warningText); NULL if there are no texts. It is read before the
+  // next call on the same thread.
+  const char *(*warning_text)(int kind, size_t info);
+  // Where to set handlers of errors and warnings.
+  struct RolloutHooks hooks;
 } RolloutEngine;
+
+// A task: `function(user)` runs on one of the pool's threads. It must return:
+// neither a C++ exception nor a longjmp may leave it.
+typedef void (*RolloutTask)(void *user);
+
+// What went wrong, in words. The host owns it, on the stack or elsewhere, sets
+// `size` once (`rollout_error()` does) and passes it to any number of calls, one
+// after the other; each call sets the other fields. One thread at a time may use
+// it. Every function accepts NULL instead.
+typedef struct RolloutError {
+  // sizeof(RolloutError); set by the host.
+  size_t size;
+  // The status that the call returned.
+  int32_t status;
+  // Rollouts that ended with an engine error.
+  int32_t nfailed;
+  // The rollout or slot that the error is about, or -1.
+  int64_t index;
+  // The reason: for a refusal it names the argument at fault, for ROLLOUTS_FAILED it
+  // is what the engine said. Ends in NUL, empty on success.
+  char text[ROLLOUT_ERROR_TEXT_SIZE];
+} RolloutError;
 
 // What a host says about one model; for MuJoCo from rollout_mujoco_model(). The
 // layout of this struct is fixed.
@@ -320,7 +396,8 @@ typedef struct RolloutData {
   // The sensor values (mjData.sensordata); may be NULL if there are none.
   double *sensordata;
   // The first warning counter (the `number` of the first mjData.warning). The
-  // counters are 8 bytes apart. May be NULL if `nwarning` is 0.
+  // counters are 8 bytes apart, and before each there are 4 bytes for the number
+  // that `warning_text` takes. May be NULL if `nwarning` is 0.
   int32_t *warning_number;
   // Number of warning kinds (mjNWARNING), at most 32.
   uint32_t nwarning;
@@ -427,9 +504,9 @@ typedef struct RolloutRequest {
   struct RolloutOutcome *outcomes;
   // nbatch, or 0 if `outcomes` is NULL.
   size_t noutcome;
-  // nbatch texts of `message_size` bytes, one behind the other, or NULL. An
-  // engine error's text goes to that of its rollout, cut to fit and ending in
-  // NUL; the others become empty.
+  // nbatch texts of `message_size` bytes, one behind the other, or NULL. What the
+  // engine said of the error or warning that ended a rollout, cut to fit and ending
+  // in NUL; empty for those that completed.
   char *messages;
   // nbatch x message_size, or 0 if `messages` is NULL.
   size_t nmessage;
@@ -447,6 +524,32 @@ extern "C" {
 // The name of a status, such as "null pointer"; "unknown status" for a number
 // that is none. Never NULL, and valid for as long as the library is loaded.
 const char *rollout_status_name(int32_t status);
+
+// Runs `call(user)`, in which the host calls the engine, as the library runs the
+// engine's own functions: an error inside the engine (mju_error) ends `call` by a jump
+// (longjmp) instead of the process, and its text goes to the error object. So let there
+// be nothing in `call` that must be undone when it is left in the middle: no C++
+// destructor, no lock, no memory that only it knows of.
+//
+// Whatever the engine was working on when it failed is in an undefined state: a data
+// must be reset (mj_resetData, in a call like this one) before any other use. With
+// ROLLOUT_HOOKS_RETIRE_THREAD the calling thread should end, as the engine may write to
+// that data when it steps another one. Warnings are counted in the data, as always, and
+// reach no handler.
+//
+// Costs about as much as two calls of a function of another library. May be called
+// from any thread, in a task, and in a callback of an engine.
+//
+// Errors: NULL_POINTER; ENGINE_ERROR, and the text is the engine's; all that
+// rollout_run finds wrong in an engine table.
+//
+// The caller promises:
+// `engine` is NULL or a table as for `rollout_run`. `call(user)` can be called, and can
+// be left by a jump.
+RolloutStatus rollout_guard(const struct RolloutEngine *engine,
+                            RolloutTask call,
+                            void *user,
+                            struct RolloutError *error);
 
 // The number of threads that the process may keep busy: what
 // `ROLLOUT_NTHREAD_DEFAULT` stands for.
@@ -564,7 +667,7 @@ RolloutStatus rollout_pool_wait_count(struct RolloutPool *pool,
 // and the error's text names the argument.
 //
 // Errors: ROLLOUTS_FAILED after the run; all statuses from 100 to 199; BUSY;
-// PANIC.
+// NO_THREAD; PANIC.
 //
 // The caller promises:
 // `pool` is NULL or a live handle. `request` is NULL or a request whose pointers

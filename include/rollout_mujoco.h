@@ -22,14 +22,18 @@
 // refused, and one of another structure where MuJoCo lets it be seen (from 3.3.1 on).
 // With plugins, whose settings a data carries, it must be the model itself or a copy.
 //
-// Callbacks and handlers of the host (mjcb_control and the like, mju_user_warning)
-// are called on every thread that takes part. An error inside MuJoCo is not caught
-// yet: mju_error ends the process, as it does without this library, and a handler
-// (mju_user_error) must not jump or throw out of a rollout.
+// Callbacks of the host (mjcb_control and the like) are called on every thread that
+// takes part. An error inside MuJoCo (mju_error), in a callback too, ends the rollout
+// that it came from by a jump (longjmp) over the frames in between: in a callback let
+// there be nothing then that must be undone, such as a C++ destructor. Errors and
+// warnings of rollouts do not reach the handlers of the host (mju_user_error,
+// mju_user_warning, mju_setLogHandler), which get all others, as before; other log
+// messages do.
 
 #ifndef ROLLOUT_MUJOCO_H_
 #define ROLLOUT_MUJOCO_H_
 
+#include <stddef.h>
 #include <stdint.h>
 #include <string.h>
 
@@ -37,6 +41,60 @@
 #include <mujoco/mujoco.h>
 
 #include "rollout.h"
+
+// MuJoCo's handlers of the calling thread. Every release exports these functions and no
+// header declares them. A libmujoco without them has only the process's handlers.
+#ifdef __cplusplus
+extern "C" {
+#endif
+#if mjVERSION_HEADER >= 3010000
+__attribute__((weak)) mjfLogHandler _mjPRIVATE_setTlsLogHandler(mjfLogHandler handler);
+__attribute__((weak)) mjfLogHandler _mjPRIVATE_getGlobalLogHandler(void);
+#else
+typedef void (*rollout_mujoco_handler)(const char*);
+__attribute__((weak)) rollout_mujoco_handler _mjPRIVATE__get_tls_error_fn(void);
+__attribute__((weak)) void _mjPRIVATE__set_tls_error_fn(rollout_mujoco_handler handler);
+__attribute__((weak)) rollout_mujoco_handler _mjPRIVATE__get_tls_warning_fn(void);
+__attribute__((weak)) void _mjPRIVATE__set_tls_warning_fn(rollout_mujoco_handler handler);
+#endif
+#ifdef __cplusplus
+}
+#endif
+
+// Where MuJoCo looks for the handlers of its errors and warnings.
+static inline RolloutHooks rollout_mujoco_hooks(void) {
+  RolloutHooks hooks;
+  memset(&hooks, 0, sizeof(hooks));
+  // The casts only forget what a handler's argument points to.
+#if mjVERSION_HEADER >= 3010000
+  if (_mjPRIVATE_setTlsLogHandler && _mjPRIVATE_getGlobalLogHandler) {
+    hooks.exchange_thread_log = (RolloutHandler(*)(RolloutHandler))_mjPRIVATE_setTlsLogHandler;
+    hooks.get_process_log = (RolloutHandler(*)(void))_mjPRIVATE_getGlobalLogHandler;
+  }
+  hooks.exchange_process_log = (RolloutHandler(*)(RolloutHandler))mju_setLogHandler;
+  hooks.log_level = (uint32_t)offsetof(mjLogMessage, level);
+  hooks.log_text = (uint32_t)offsetof(mjLogMessage, subject);
+  hooks.log_function = (uint32_t)offsetof(mjLogMessage, func);
+  hooks.log_error = mjLOG_ERROR;
+  hooks.log_warning = mjLOG_WARNING;
+#else
+  if (_mjPRIVATE__get_tls_error_fn && _mjPRIVATE__set_tls_error_fn &&
+      _mjPRIVATE__get_tls_warning_fn && _mjPRIVATE__set_tls_warning_fn) {
+    hooks.get_thread_error = (RolloutHandler(*)(void))_mjPRIVATE__get_tls_error_fn;
+    hooks.set_thread_error = (void (*)(RolloutHandler))_mjPRIVATE__set_tls_error_fn;
+    hooks.get_thread_warning = (RolloutHandler(*)(void))_mjPRIVATE__get_tls_warning_fn;
+    hooks.set_thread_warning = (void (*)(RolloutHandler))_mjPRIVATE__set_tls_warning_fn;
+  }
+  hooks.process_error = (RolloutHandler*)&mju_user_error;
+  hooks.process_warning = (RolloutHandler*)&mju_user_warning;
+#endif
+  // An error that leaves a collision function leaves a pointer to its stack behind, for
+  // the next step of a flex on the same thread.
+#if mjVERSION_HEADER >= 3009000 && mjVERSION_HEADER < 3014000
+  hooks.flags = ROLLOUT_HOOKS_RETIRE_THREAD;
+#endif
+  return hooks;
+}
 
 // The table of MuJoCo's functions and of the state specs of this release.
 static inline RolloutEngine rollout_mujoco_engine(void) {
@@ -60,6 +118,8 @@ static inline RolloutEngine rollout_mujoco_engine(void) {
   engine.model_inputs = mjSTATE_EQ_ACTIVE | mjSTATE_MOCAP_POS | mjSTATE_MOCAP_QUAT;
   engine.diverged_warnings =
       (1u << mjWARN_BADQPOS) | (1u << mjWARN_BADQVEL) | (1u << mjWARN_BADQACC);
+  engine.warning_text = mju_warningText;
+  engine.hooks = rollout_mujoco_hooks();
   return engine;
 }
 

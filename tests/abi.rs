@@ -8,8 +8,8 @@ use std::{mem, ptr};
 
 use rollout::{
     ROLLOUT_ERROR_TEXT_SIZE, ROLLOUT_NTHREAD_DEFAULT, RolloutError, RolloutInput, RolloutOutput,
-    RolloutPool, RolloutRequest, RolloutStatus, rollout_pool_count, rollout_pool_create,
-    rollout_pool_destroy, rollout_pool_num_threads, rollout_pool_reset_count,
+    RolloutPool, RolloutRequest, RolloutStatus, rollout_guard, rollout_pool_count,
+    rollout_pool_create, rollout_pool_destroy, rollout_pool_num_threads, rollout_pool_reset_count,
     rollout_pool_schedule, rollout_pool_wait_count, rollout_run,
 };
 use rollout_core::simulator::Fixed;
@@ -173,7 +173,7 @@ fn error_object() -> RolloutError {
     RolloutError {
         size: mem::size_of::<RolloutError>(),
         status: 0,
-        reserved: 0,
+        nfailed: 0,
         index: -1,
         text: [0; ROLLOUT_ERROR_TEXT_SIZE],
     }
@@ -218,7 +218,7 @@ fn r10_every_entry_refuses_null_at_once() {
     let (mut nthread, mut count) = (7, 7);
     type Call<'a> = &'a mut dyn FnMut(*mut RolloutError) -> RolloutStatus;
     // SAFETY: here and in the other lines, each pointer is null or valid.
-    let calls: [(&str, &str, Call<'_>); 11] = unsafe {
+    let calls: [(&str, &str, Call<'_>); 13] = unsafe {
         [
             ("rollout_pool_create", "pool", &mut |e| {
                 rollout_pool_create(1, ptr::null_mut(), e)
@@ -252,6 +252,12 @@ fn r10_every_entry_refuses_null_at_once() {
             }),
             ("rollout_run", "request", &mut |e| {
                 rollout_run(pool, ptr::null(), e)
+            }),
+            ("rollout_guard", "engine", &mut |e| {
+                rollout_guard(ptr::null(), Some(nothing), ptr::null_mut(), e)
+            }),
+            ("rollout_guard", "call", &mut |e| {
+                rollout_guard(request.engine, None, ptr::null_mut(), e)
             }),
         ]
     };
@@ -441,12 +447,12 @@ fn an_error_object_is_used_again_and_again() {
     let valid = host.request();
     let wrong = RolloutRequest { fill: 9, ..valid };
     for _ in 0..3 {
-        host.error.reserved = 77;
+        host.error.nfailed = 77;
         host.refuses(&wrong, RolloutStatus::BadOption, "fill");
-        assert_eq!(host.error.reserved, 0);
+        assert_eq!(host.error.nfailed, 0);
         assert_eq!(host.run(&valid), RolloutStatus::Ok);
         let error = &host.error;
-        assert_eq!((error.status, error.reserved, error.index), (0, 0, -1));
+        assert_eq!((error.status, error.nfailed, error.index), (0, 0, -1));
         assert_eq!(text(error), "");
         assert_eq!(error.size, mem::size_of::<RolloutError>());
     }
@@ -590,7 +596,7 @@ fn a_request_through_the_abi_has_the_bits_of_one_through_the_crates() {
     };
     let mut request =
         Request::new(Simulation::of::<Toy>(&model, &mut slots).unwrap(), arrays).unwrap();
-    assert_eq!(request.run().unwrap().completed, NBATCH);
+    assert_eq!(request.run().completed, NBATCH);
     drop(request);
 
     for chunk_size in [0, 1, 2, 7, NBATCH, usize::MAX] {
@@ -617,10 +623,10 @@ fn failed_rollouts_are_told_by_status_index_and_message() {
     let request = host.request();
     assert_eq!(host.run(&request), RolloutStatus::RolloutsFailed);
     assert_eq!(host.error.status, RolloutStatus::RolloutsFailed as i32);
-    assert_eq!(host.error.index, 1);
+    assert_eq!((host.error.index, host.error.nfailed), (1, 3));
     assert_eq!(
         host.text(),
-        "3 of 5 rollouts ended with an engine error, the first is 1"
+        format!("control 0 at time {} asks to fail", host.start[NSTATE])
     );
     let steps: Vec<_> = host.outcomes.iter().map(|o| (o.status, o.steps)).collect();
     let (ok, failed) = (

@@ -15,9 +15,10 @@ use rollout::{
 use rollout_core::engine::{
     DATA_ENGINE_THREADS, ENGINE_VERSION, MODEL_HIDDEN_STATE, MODEL_UNRESETTABLE_STATE,
 };
+use rollout_core::trap::HOOKS_RETIRE_THREAD;
 use rollout_core::{
-    Data as RolloutData, Engine as RolloutEngine, Fill, Model as RolloutModel,
-    Outcome as RolloutOutcome, OutcomeStatus,
+    Data as RolloutData, Engine as RolloutEngine, Fill, Hooks as RolloutHooks,
+    Model as RolloutModel, Outcome as RolloutOutcome, OutcomeStatus,
 };
 use rollout_tests::header;
 
@@ -55,6 +56,7 @@ fn statuses() -> Vec<(&'static str, i32)> {
         NoThread, "ROLLOUT_STATUS_NO_THREAD", 300;
         Panic, "ROLLOUT_STATUS_PANIC", 400;
         TaskPanicked, "ROLLOUT_STATUS_TASK_PANICKED", 401;
+        EngineError, "ROLLOUT_STATUS_ENGINE_ERROR", 500;
     }
 }
 
@@ -82,6 +84,7 @@ fn constants() -> BTreeSet<String> {
         ("ROLLOUT_MODEL_HIDDEN_STATE", MODEL_HIDDEN_STATE as i32),
         ("ROLLOUT_MODEL_UNRESETTABLE_STATE", MODEL_UNRESETTABLE_STATE as i32),
         ("ROLLOUT_DATA_ENGINE_THREADS", DATA_ENGINE_THREADS as i32),
+        ("ROLLOUT_HOOKS_RETIRE_THREAD", HOOKS_RETIRE_THREAD as i32),
     ]);
     all.into_iter().map(|(name, number)| format!("{name} = {number}")).collect()
 }
@@ -118,11 +121,16 @@ macro_rules! layouts {
 /// The structs of the library.
 fn layouts() -> BTreeSet<String> {
     layouts! {
-        RolloutError { size, status, reserved, index, text }
+        RolloutError { size, status, nfailed, index, text }
         RolloutEngine {
             size, version, number_size, header_release, library_release, step, state_size,
             get_state, set_state, reset, take_error, full_physics, user, warmstart, ctrl,
-            model_inputs, diverged_warnings
+            model_inputs, diverged_warnings, warning_text, hooks
+        }
+        RolloutHooks {
+            exchange_thread_log, get_process_log, exchange_process_log, get_thread_error,
+            set_thread_error, get_thread_warning, set_thread_warning, process_error,
+            process_warning, log_level, log_text, log_function, log_error, log_warning, flags
         }
         RolloutModel { model, layout, structure, nsensordata, nplugin, flags }
         RolloutData { data, sensordata, warning_number, nwarning, flags, layout, structure, nplugin }

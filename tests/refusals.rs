@@ -11,8 +11,9 @@ use std::{mem, ptr};
 use proptest::prelude::*;
 use rollout_core::engine::{DATA_ENGINE_THREADS, MODEL_UNRESETTABLE_STATE};
 use rollout_core::simulator::Fixed;
+use rollout_core::trap::{HOOKS_RETIRE_THREAD, Handler};
 use rollout_core::{
-    Arrays, Data, Engine, Error, ErrorKind, Fill, Input, Model, Outcome, Output, Request,
+    Arrays, Data, Engine, Error, ErrorKind, Fill, Hooks, Input, Model, Outcome, Output, Request,
     Simulation, Simulator, Slot,
 };
 use rollout_tests::Numbers;
@@ -20,6 +21,70 @@ use rollout_tests::toy::{self, Toy, spec};
 
 /// Bytes of one error text.
 const MESSAGE_SIZE: usize = 24;
+
+/// Hooks that are never called: a table with all of them is refused.
+fn all_hooks() -> Hooks {
+    extern "C" fn exchange(_: Handler) -> Handler {
+        unreachable!()
+    }
+    extern "C" fn get() -> Handler {
+        unreachable!()
+    }
+    extern "C" fn set(_: Handler) {
+        unreachable!()
+    }
+    let variable = ptr::dangling_mut();
+    Hooks {
+        exchange_thread_log: Some(exchange),
+        get_process_log: Some(get),
+        exchange_process_log: Some(exchange),
+        get_thread_error: Some(get),
+        set_thread_error: Some(set),
+        get_thread_warning: Some(get),
+        set_thread_warning: Some(set),
+        process_error: variable,
+        process_warning: variable,
+        ..log_numbers()
+    }
+}
+
+/// What MuJoCo says of its log messages.
+fn log_numbers() -> Hooks {
+    Hooks {
+        log_level: 0,
+        log_text: 8,
+        log_function: 1040,
+        log_error: 3,
+        log_warning: 2,
+        ..Hooks::none()
+    }
+}
+
+/// The valid hooks of an engine with log handlers.
+fn log_hooks() -> Hooks {
+    let all = all_hooks();
+    Hooks {
+        exchange_thread_log: all.exchange_thread_log,
+        get_process_log: all.get_process_log,
+        exchange_process_log: all.exchange_process_log,
+        ..log_numbers()
+    }
+}
+
+/// The valid hooks of an engine with handlers of texts.
+fn text_hooks() -> Hooks {
+    Hooks {
+        exchange_thread_log: None,
+        get_process_log: None,
+        exchange_process_log: None,
+        log_level: 0,
+        log_text: 0,
+        log_function: 0,
+        log_error: 0,
+        log_warning: 0,
+        ..all_hooks()
+    }
+}
 
 /// The sizes of a valid request, none of them zero.
 #[derive(Clone, Debug)]
@@ -333,12 +398,12 @@ impl Raw {
     /// # Safety
     ///
     /// * As for [`Simulation::new`], [`Input::from_raw`] and [`Output::from_raw`].
-    unsafe fn request<'a>(&self) -> Result<Request<'a>, Error> {
+    unsafe fn request(&self) -> Result<Request<'_>, Error> {
         let [initial_state, initial_warmstart, control] = &self.inputs;
         let [state, sensordata, outcomes, messages] = &self.outputs;
         // SAFETY: the caller's promises.
         unsafe {
-            let simulation = Simulation::new(self.engine, self.models.clone(), self.data.clone());
+            let simulation = Simulation::new(&self.engine, self.models.clone(), self.data.clone());
             let arrays = Arrays {
                 nbatch: self.nbatch,
                 nstep: self.nstep,
@@ -427,6 +492,81 @@ const FAULTS: &[(&str, ErrorKind, Break)] = &[
     ("a control whose default is the model's", ErrorKind::BadEngine, |r, _| {
         r.engine.model_inputs |= spec::CTRL;
         "engine.model_inputs".into()
+    }),
+    ("a hook that lacks its companions", ErrorKind::BadEngine, |r, n| {
+        let all = all_hooks();
+        let none = Hooks::none();
+        let (hooks, missing) = [
+            (Hooks { exchange_thread_log: all.exchange_thread_log, ..none }, "get_process_log"),
+            (Hooks { get_process_log: all.get_process_log, ..none }, "exchange_thread_log"),
+            (Hooks { get_thread_error: all.get_thread_error, ..none }, "set_thread_error"),
+            (Hooks { set_thread_error: all.set_thread_error, ..none }, "get_thread_error"),
+            (Hooks { get_thread_warning: all.get_thread_warning, ..none }, "get_thread_error"),
+            (Hooks { set_thread_warning: all.set_thread_warning, ..none }, "get_thread_error"),
+            (Hooks { process_error: all.process_error, ..none }, "process_warning"),
+            (Hooks { process_warning: all.process_warning, ..none }, "process_error"),
+            (Hooks { get_process_log: None, ..log_hooks() }, "get_process_log"),
+            (Hooks { set_thread_warning: None, ..text_hooks() }, "set_thread_warning"),
+            (Hooks { process_error: ptr::null_mut(), ..text_hooks() }, "process_error"),
+        ][n % 11];
+        r.engine.hooks = hooks;
+        format!("engine.hooks.{missing}")
+    }),
+    ("hooks of two kinds", ErrorKind::BadEngine, |r, n| {
+        let all = all_hooks();
+        let (hooks, field) = [
+            (all, "exchange_thread_log"),
+            (Hooks { exchange_process_log: None, ..all }, "exchange_thread_log"),
+            (Hooks { exchange_process_log: all.exchange_process_log, ..text_hooks() }, "exchange_process_log"),
+        ][n % 3];
+        r.engine.hooks = hooks;
+        format!("engine.hooks.{field}")
+    }),
+    ("hooks at misaligned addresses", ErrorKind::Misaligned, |r, n| {
+        let mut hooks = text_hooks();
+        let (variable, field) = match n % 2 {
+            0 => (&mut hooks.process_error, "process_error"),
+            _ => (&mut hooks.process_warning, "process_warning"),
+        };
+        *variable = variable.wrapping_byte_add(1 + n % 7);
+        r.engine.hooks = hooks;
+        format!("engine.hooks.{field}")
+    }),
+    ("a log message that cannot be", ErrorKind::BadEngine, |r, n| {
+        let log = log_hooks();
+        let (hooks, field) = [
+            (Hooks { log_level: 2, ..log }, "log_level"),
+            (Hooks { log_level: 1 << 20, ..log }, "log_level"),
+            (Hooks { log_text: 0, ..log }, "log_text"),
+            (Hooks { log_text: u32::MAX, ..log }, "log_text"),
+            (Hooks { log_function: 0, ..log }, "log_function"),
+            (Hooks { log_function: 1036, ..log }, "log_function"),
+            (Hooks { log_warning: log.log_error, ..log }, "log_warning"),
+        ][n % 7];
+        r.engine.hooks = hooks;
+        format!("engine.hooks.{field}")
+    }),
+    ("a log message without a log handler", ErrorKind::BadEngine, |r, n| {
+        let base = [Hooks::none(), text_hooks()][n / 5 % 2];
+        let (hooks, field) = [
+            (Hooks { log_level: 4, ..base }, "log_level"),
+            (Hooks { log_text: 8, ..base }, "log_text"),
+            (Hooks { log_function: 8, ..base }, "log_function"),
+            (Hooks { log_error: 3, ..base }, "log_error"),
+            (Hooks { log_warning: -1, ..base }, "log_warning"),
+        ][n % 5];
+        r.engine.hooks = hooks;
+        format!("engine.hooks.{field}")
+    }),
+    ("unknown flags of hooks", ErrorKind::BadEngine, |r, n| {
+        let (hooks, flags) = [(log_hooks(), 2), (text_hooks(), 1 << 31), (Hooks::none(), 2)][n % 3];
+        r.engine.hooks = Hooks { flags, ..hooks };
+        "engine.hooks.flags".into()
+    }),
+    ("threads to retire after errors that nobody sees", ErrorKind::BadEngine, |r, _| {
+        r.engine.take_error = None;
+        r.engine.hooks = Hooks { flags: HOOKS_RETIRE_THREAD, ..Hooks::none() };
+        "engine.hooks.flags".into()
     }),
     ("a size below zero", ErrorKind::BadEngine, |r, _| {
         r.engine.state_size = Some(no_size);
@@ -953,6 +1093,7 @@ fn models_whose_state_sizes_differ_are_refused_whatever_they_say() {
         nq: 4,
         ..toy::Model::default()
     };
+    let larger = Fixed::<Toy>::new(&larger);
     raw.models[2].model = ptr::from_ref(&larger).cast();
     let refused = world.check(&raw).unwrap();
     assert_eq!(refused.kind(), ErrorKind::LayoutMismatch);
@@ -983,7 +1124,7 @@ fn requests_of_no_rollouts_no_steps_or_no_controls_run() {
         };
         let mut request =
             Request::new(Simulation::of::<Toy>(&model, &mut slots).unwrap(), arrays).unwrap();
-        assert_eq!(request.run().unwrap().completed, nbatch);
+        assert_eq!(request.run().completed, nbatch);
         drop(request);
         assert!(outcomes.iter().all(Outcome::completed));
         assert!(state.iter().all(|&number| number != 7.0));
@@ -1022,7 +1163,7 @@ fn strides_between_rows_of_no_numbers_do_not_matter() {
     };
     let mut request =
         Request::new(Simulation::of::<Toy>(&model, &mut slots).unwrap(), arrays).unwrap();
-    assert_eq!(request.run().unwrap().completed, 3);
+    assert_eq!(request.run().completed, 3);
 }
 
 #[test]
@@ -1102,22 +1243,28 @@ fn outputs_over_the_lists_of_the_request_are_refused() {
     (raw.nbatch, raw.nstep) = (1, 1);
     one_row_for_all(&mut raw);
     only_output(&mut raw, 2);
-    // SAFETY: the request is refused before anything is used.
-    let refused = unsafe {
-        raw.outputs[2].values = raw.data.as_mut_ptr().cast();
-        raw.outputs[2].count = 1;
-        let simulation = Simulation::new(raw.engine, raw.models.as_slice(), raw.data.as_slice());
-        let arrays = Arrays {
-            nbatch: 1,
-            nstep: 1,
-            initial_state: raw.inputs[0].input().unwrap(),
-            outcomes: Some(Output::from_raw(raw.outputs[2].values.cast(), 1)),
-            ..Arrays::default()
+    let lists: [*mut c_void; 3] = [
+        ptr::from_mut(&mut raw.engine).cast(),
+        raw.models.as_mut_ptr().cast(),
+        raw.data.as_mut_ptr().cast(),
+    ];
+    for list in lists {
+        // SAFETY: the request is refused before anything is used.
+        let refused = unsafe {
+            let simulation =
+                Simulation::new(&raw.engine, raw.models.as_slice(), raw.data.as_slice());
+            let arrays = Arrays {
+                nbatch: 1,
+                nstep: 1,
+                initial_state: raw.inputs[0].input().unwrap(),
+                outcomes: Some(Output::from_raw(list.cast(), 1)),
+                ..Arrays::default()
+            };
+            Request::new(simulation, arrays).unwrap_err()
         };
-        Request::new(simulation, arrays).unwrap_err()
-    };
-    assert_eq!(
-        (refused.kind(), refused.argument()),
-        (ErrorKind::Overlap, "outcomes")
-    );
+        assert_eq!(
+            (refused.kind(), refused.argument()),
+            (ErrorKind::Overlap, "outcomes")
+        );
+    }
 }

@@ -15,6 +15,7 @@ use std::mem;
 use crate::array::{Span, check_pointer};
 use crate::error::{Error, ErrorKind};
 use crate::simulator::{Fixed, Simulator, Slot};
+use crate::trap::{Hooks, Trapped};
 
 /// The version of the meaning of the engine table.
 pub const ENGINE_VERSION: u32 = 1;
@@ -33,8 +34,8 @@ pub const DATA_ENGINE_THREADS: u32 = 1 << 0;
 /// A table of functions that steps a simulation, with MuJoCo's shapes and
 /// meanings: mj_step, mj_stateSize, mj_getState, mj_setState and mj_resetData fit
 /// it as they are. The functions are called from several threads at once, each
-/// with another data. They must return: neither an exception nor a jump may leave
-/// them.
+/// with another data. They must return, but for a jump out of the handler of an error
+/// (see `hooks`), and no exception may leave them.
 ///
 /// A state spec is a set of bits, each for one component of the state. Their
 /// values differ between engines and between releases of MuJoCo, so the host
@@ -72,11 +73,11 @@ pub struct Engine {
     /// Sets `data` to the initial state of `model`, as if it had just been made
     /// (mj_resetData).
     pub reset: Option<unsafe extern "C" fn(model: *const c_void, data: *mut c_void)>,
-    /// How an engine reports an error; NULL if it has no such report. Asked after
-    /// one or several of the calls above but state_size, on the thread that made
-    /// them. Returns 0 if they succeeded; otherwise another value, and then writes
-    /// the reason of the first that failed to `text`, at most `size` bytes with the
-    /// NUL that ends it, and forgets the error.
+    /// How an engine that is not MuJoCo reports an error; NULL if it has no such
+    /// report. Asked after each of the calls above but state_size, on the thread that
+    /// made it. Returns 0 if it succeeded; otherwise another value, and then writes
+    /// the reason to `text`, at most `size` bytes with the NUL that ends it, and
+    /// forgets the error.
     pub take_error:
         Option<unsafe extern "C" fn(data: *mut c_void, text: *mut c_char, size: usize) -> c_int>,
     /// Spec of the state that a rollout starts from and records
@@ -94,6 +95,12 @@ pub struct Engine {
     /// The kinds of warning that mean divergence: bit k stands for kind k
     /// (mjWARN_BADQPOS, mjWARN_BADQVEL, mjWARN_BADQACC).
     pub diverged_warnings: u32,
+    /// The text of a warning, from its kind and the number that stands before its
+    /// counter (mju_warningText); NULL if there are no texts. It is read before the
+    /// next call on the same thread.
+    pub warning_text: Option<unsafe extern "C" fn(kind: c_int, info: usize) -> *const c_char>,
+    /// Where to set handlers of errors and warnings.
+    pub hooks: Hooks,
 }
 
 /// What a host says about one model; for MuJoCo from rollout_mujoco_model(). The
@@ -131,7 +138,8 @@ pub struct Data {
     /// The sensor values (mjData.sensordata); may be NULL if there are none.
     pub sensordata: *mut f64,
     /// The first warning counter (the `number` of the first mjData.warning). The
-    /// counters are 8 bytes apart. May be NULL if `nwarning` is 0.
+    /// counters are 8 bytes apart, and before each there are 4 bytes for the number
+    /// that `warning_text` takes. May be NULL if `nwarning` is 0.
     pub warning_number: *mut i32,
     /// Number of warning kinds (mjNWARNING), at most 32.
     pub nwarning: u32,
@@ -150,67 +158,9 @@ pub struct Data {
 /// is 8 in every release.
 const WARNING_STRIDE: usize = 2;
 
-pub(crate) type StepFn = unsafe extern "C" fn(*const c_void, *mut c_void);
-pub(crate) type StateSizeFn = unsafe extern "C" fn(*const c_void, u32) -> c_int;
-pub(crate) type GetStateFn = unsafe extern "C" fn(*const c_void, *const c_void, *mut f64, u32);
-pub(crate) type SetStateFn = unsafe extern "C" fn(*const c_void, *mut c_void, *const f64, u32);
-pub(crate) type ResetFn = unsafe extern "C" fn(*const c_void, *mut c_void);
-pub(crate) type TakeErrorFn = unsafe extern "C" fn(*mut c_void, *mut c_char, usize) -> c_int;
-
-/// The functions and specs of an [`Engine`] that has been checked.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Calls {
-    pub(crate) step: StepFn,
-    pub(crate) state_size: StateSizeFn,
-    pub(crate) get_state: GetStateFn,
-    pub(crate) set_state: SetStateFn,
-    pub(crate) reset: ResetFn,
-    pub(crate) take_error: Option<TakeErrorFn>,
-    pub(crate) full_physics: u32,
-    pub(crate) user: u32,
-    pub(crate) warmstart: u32,
-    pub(crate) ctrl: u32,
-    pub(crate) model_inputs: u32,
-    pub(crate) diverged_warnings: u32,
-}
-
-impl Calls {
-    /// The engine's report of an error since it was last asked.
-    ///
-    /// # Safety
-    ///
-    /// * `data` is a data of the engine that only this thread uses.
-    pub(crate) unsafe fn error_text(&self, data: *mut c_void) -> Option<String> {
-        let take_error = self.take_error?;
-        let mut text = [0; 256];
-        // SAFETY: the caller's promise; the text has room for its size.
-        let failed = unsafe { take_error(data, text.as_mut_ptr(), text.len()) } != 0;
-        *text.last_mut()? = 0;
-        let bytes: Vec<u8> = text
-            .iter()
-            .map(|&c| c as u8)
-            .take_while(|&c| c != 0)
-            .collect();
-        failed.then(|| String::from_utf8_lossy(&bytes).into_owned())
-    }
-
-    /// Makes the engine forget an error that nobody shall be told of.
-    ///
-    /// # Safety
-    ///
-    /// * `data` is a data of the engine that only this thread uses.
-    pub(crate) unsafe fn forget_error(&self, data: *mut c_void) {
-        if let Some(take_error) = self.take_error {
-            let mut nowhere: c_char = 0;
-            // SAFETY: the caller's promise; there is room for one byte.
-            unsafe { take_error(data, &raw mut nowhere, 1) };
-        }
-    }
-}
-
 impl Engine {
     /// Checks that the table is complete and does not contradict itself.
-    pub(crate) fn check(&self) -> Result<Calls, Error> {
+    pub(crate) fn check(&self) -> Result<(), Error> {
         let bad = |field: &str, reason: String| {
             Error::new(ErrorKind::BadEngine, format_args!("engine.{field}"), reason)
         };
@@ -265,20 +215,17 @@ impl Engine {
         if self.ctrl & self.model_inputs != 0 {
             return Err(bad("model_inputs", "shares bits with ctrl".into()));
         }
-        Ok(Calls {
-            step: self.step.ok_or_else(|| missing("step"))?,
-            state_size: self.state_size.ok_or_else(|| missing("state_size"))?,
-            get_state: self.get_state.ok_or_else(|| missing("get_state"))?,
-            set_state: self.set_state.ok_or_else(|| missing("set_state"))?,
-            reset: self.reset.ok_or_else(|| missing("reset"))?,
-            take_error: self.take_error,
-            full_physics: self.full_physics,
-            user: self.user,
-            warmstart: self.warmstart,
-            ctrl: self.ctrl,
-            model_inputs: self.model_inputs,
-            diverged_warnings: self.diverged_warnings,
-        })
+        let functions = [
+            ("step", self.step.is_some()),
+            ("state_size", self.state_size.is_some()),
+            ("get_state", self.get_state.is_some()),
+            ("set_state", self.set_state.is_some()),
+            ("reset", self.reset.is_some()),
+        ];
+        match functions.iter().find(|(_, given)| !given) {
+            Some((field, _)) => Err(missing(field)),
+            None => Ok(()),
+        }
     }
 }
 
@@ -308,13 +255,13 @@ impl Data {
         }
     }
 
-    /// A kind of warning that has been counted, if any: the lowest of those in
-    /// `first` or else the lowest of all.
+    /// A kind of warning that has been counted: the lowest of those in `first` or else
+    /// the lowest of all. And the number that the engine has kept with it.
     ///
     /// # Safety
     ///
     /// * The description was checked, and this thread is the only one to use the data.
-    pub(crate) unsafe fn first_warning(&self, first: u32) -> Option<u32> {
+    pub(crate) unsafe fn first_warning(&self, first: u32) -> Option<(u32, i32)> {
         let mut counted: u32 = 0;
         for kind in 0..self.nwarning {
             // SAFETY: as in `clear_warnings`.
@@ -326,7 +273,17 @@ impl Data {
         } else {
             counted
         };
-        (chosen != 0).then(|| chosen.trailing_zeros())
+        (chosen != 0).then(|| {
+            let kind = chosen.trailing_zeros();
+            // SAFETY: the host states that this number stands before the counter.
+            let info = unsafe {
+                *self
+                    .warning_number
+                    .add(kind as usize * WARNING_STRIDE)
+                    .sub(1)
+            };
+            (kind, info)
+        })
     }
 }
 
@@ -338,7 +295,7 @@ impl Data {
 /// made of it.
 #[derive(Debug)]
 pub struct Simulation<'a> {
-    pub(crate) engine: Engine,
+    pub(crate) engine: &'a Engine,
     pub(crate) models: Cow<'a, [Model]>,
     pub(crate) data: Cow<'a, [Data]>,
     /// What `models` points to, where it is not the host's.
@@ -375,7 +332,7 @@ impl<'a> Simulation<'a> {
     ///   Another request may name them if both run on pools, which refuse the
     ///   second.
     pub unsafe fn new(
-        engine: Engine,
+        engine: &'a Engine,
         models: impl Into<Cow<'a, [Model]>>,
         data: impl Into<Cow<'a, [Data]>>,
     ) -> Self {
@@ -415,7 +372,7 @@ impl<'a> Simulation<'a> {
         // models are kept below, in their place on the heap, and what they point to
         // is borrowed for 'a, as are the slots, exclusively. Each slot has room for
         // the sensor values of every model, as was just checked, and its counters.
-        let simulation = unsafe { Self::new(Engine::of::<S>(), models, data) };
+        let simulation = unsafe { Self::new(const { &Engine::of::<S>() }, models, data) };
         Ok(Self {
             kept: Some(Box::new(fixed)),
             ..simulation
@@ -423,12 +380,12 @@ impl<'a> Simulation<'a> {
     }
 
     /// Checks all that can be seen without calling the engine.
-    pub(crate) fn check(&self, nbatch: usize) -> Result<Calls, Error> {
-        let calls = self.engine.check()?;
+    pub(crate) fn check(&self, nbatch: usize) -> Result<Trapped<'a>, Error> {
+        let engine = Trapped::new(self.engine)?;
         self.check_models(nbatch)?;
         self.check_data()?;
         check_distinct(&self.data, self.models[0].nsensordata)?;
-        Ok(calls)
+        Ok(engine)
     }
 
     fn check_models(&self, nbatch: usize) -> Result<(), Error> {

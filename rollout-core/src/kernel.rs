@@ -8,13 +8,14 @@
 //! there is more (`MODEL_HIDDEN_STATE`), the data is reset first. Then, for each
 //! step: the controls, the step, the outputs. Any warning ends the rollout.
 
-use std::ffi::{c_char, c_void};
+use std::ffi::{CStr, c_int, c_void};
 use std::ops::Range;
 use std::ptr;
 
 use crate::engine::Data;
 use crate::outcome::{Outcome, OutcomeStatus, Tally};
 use crate::request::{Fill, Request};
+use crate::trap::{self, Call, CallList, Entered, Ran};
 
 /// Watches the kernel from inside its loop.
 pub trait Observer {
@@ -28,38 +29,112 @@ impl Observer for () {
     fn stepped(&mut self) {}
 }
 
-impl Request<'_> {
-    /// Runs the rollouts of `range` on the data of `slot`, and counts how they ended.
+/// One thread's use of one data, from when it takes the slot until it leaves it.
+///
+/// An engine error leaves the data in an undefined state. It is reset before its next
+/// use: that of the next rollout, or the host's. Not on this thread, though, if the
+/// engine's threads are to be retired after an error ([`HOOKS_RETIRE_THREAD`]).
+///
+/// [`HOOKS_RETIRE_THREAD`]: crate::trap::HOOKS_RETIRE_THREAD
+#[derive(Debug)]
+pub struct Lane<'r, 'a> {
+    request: &'r Request<'a>,
+    slot: usize,
+    undefined: Option<Undefined>,
+    tally: Tally,
+    _entered: Entered,
+}
+
+/// A data is in an undefined state; this is the rollout whose error left it there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Undefined(usize);
+
+impl<'a> Request<'a> {
+    /// Takes a slot for the calling thread, with what [`Lane::leave`] has told of it.
     ///
     /// # Safety
     ///
     /// * [`begin`](Request::begin) was called for this run.
-    /// * `slot` is below [`ndata`](Request::ndata), and `range` within
-    ///   0 .. [`nbatch`](Request::nbatch).
-    /// * No other thread uses this slot meanwhile.
+    /// * `slot` is below [`ndata`](Request::ndata).
+    /// * No other thread uses this slot as long as the lane lives.
+    pub unsafe fn lane(&self, slot: usize, undefined: Option<Undefined>) -> Lane<'_, 'a> {
+        Lane {
+            request: self,
+            slot,
+            undefined,
+            tally: Tally::default(),
+            _entered: self.engine.enter(),
+        }
+    }
+
+    /// Whether the calling thread may run rollouts of this request. Not, if the engine's
+    /// threads are to be retired after an error and this one has seen one.
+    pub fn is_welcome(&self) -> bool {
+        self.engine.is_welcome()
+    }
+}
+
+impl Lane<'_, '_> {
+    /// Runs the rollouts of `range` in their order, and takes each off the range before
+    /// it is run. Leaves the others where this thread must not go on
+    /// ([`is_welcome`](Request::is_welcome)).
+    ///
+    /// # Safety
+    ///
+    /// * `range` is within 0 .. [`nbatch`](Request::nbatch).
     /// * No other call of this run has or will have a rollout of this range.
-    pub unsafe fn run_range(
-        &self,
-        slot: usize,
-        range: Range<usize>,
-        observer: &mut impl Observer,
-    ) -> Tally {
-        let data = &self.data[slot];
-        let mut tally = Tally::default();
-        for rollout in range {
-            // SAFETY: this thread has the slot, and this call the rollout, by the
+    pub unsafe fn run(&mut self, range: &mut Range<usize>, observer: &mut impl Observer) {
+        let request = self.request;
+        let data = &request.data[self.slot];
+        while request.is_welcome()
+            && let Some(rollout) = range.next()
+        {
+            // SAFETY: this lane has the slot, and this call the rollout, by the
             // caller's promise.
-            let outcome = unsafe { self.run_rollout(data, rollout, observer) };
-            if let Some(outcomes) = self.outcomes {
+            let outcome =
+                unsafe { request.run_rollout(data, rollout, self.undefined.is_some(), observer) };
+            if outcome.status == OutcomeStatus::EngineError as i32 {
+                self.undefined = Some(Undefined(rollout));
+                let reason = trap::reason();
+                // SAFETY: as above.
+                unsafe { request.write_message(rollout, &reason) };
+                self.tally.add_failed(rollout, reason);
+            } else {
+                self.undefined = None;
+                self.tally.add(&outcome);
+            }
+            if let Some(outcomes) = request.outcomes {
                 // SAFETY: there is room for nbatch outcomes (`Request::new`), and
                 // no other call writes this one.
                 unsafe { ptr::write(outcomes.add(rollout), outcome) };
             }
-            tally.add(rollout, &outcome);
         }
-        tally
     }
 
+    /// Leaves the slot. Says how the rollouts ended, and whether the data is still in an
+    /// undefined state.
+    pub fn leave(self) -> (Tally, Option<Undefined>) {
+        let Self { request, slot, .. } = self;
+        let mut undefined = self.undefined;
+        if let Some(Undefined(rollout)) = undefined
+            && request.is_welcome()
+        {
+            let (model, data) = (request.model(rollout), request.data[slot].data);
+            // SAFETY: the rollout's model and the data fit each other; the data is this
+            // lane's, which has entered.
+            let ran = unsafe { request.engine.run(model, data, &[Call::RESET]) };
+            if ran == Ran::Done {
+                undefined = None;
+            }
+        }
+        (self.tally, undefined)
+    }
+}
+
+impl Request<'_> {
+    /// Runs one rollout, on a data that is reset first if it is undefined. An engine
+    /// error leaves the data as it is.
+    ///
     /// # Safety
     ///
     /// * `data` is a data of this request that only this thread uses.
@@ -68,53 +143,49 @@ impl Request<'_> {
         &self,
         data: &Data,
         rollout: usize,
+        undefined: bool,
         observer: &mut impl Observer,
     ) -> Outcome {
         let model = self.model(rollout);
         // SAFETY: the data is this thread's, and the rollout in range.
-        unsafe {
-            self.set_start(model, data, rollout);
-            if self.took_error(data, rollout) {
-                return self.failed(model, data, rollout, 0);
-            }
+        if unsafe { self.set_start(model, data, rollout, undefined) } == Ran::Failed {
+            // SAFETY: as above.
+            return unsafe { self.failed(rollout, 0) };
         }
-
+        let full_physics = self.engine.full_physics;
         for step in 0..self.nstep {
-            if let Some(control) = &self.control {
-                // SAFETY: the row is within the array, which was checked against
-                // the size of this spec; the data is this thread's.
-                unsafe {
-                    (self.calls.set_state)(
-                        model,
-                        data.data,
-                        control.row(rollout, step),
-                        self.control_spec,
-                    );
-                }
-            }
-            // SAFETY: model and data fit each other; the data is this thread's.
-            unsafe { (self.calls.step)(model, data.data) };
+            let row = match self.state {
+                // SAFETY: a row of nstate numbers within the array, and this call's.
+                Some(state) => unsafe { state.add(self.row(rollout, step) * self.nstate) },
+                None => ptr::null_mut(),
+            };
+            let control = match &self.control {
+                // SAFETY: in range.
+                Some(control) => unsafe { control.row(rollout, step) },
+                None => ptr::null(),
+            };
+            let calls = [
+                Call::set(self.control_spec, control),
+                Call::STEP,
+                Call::healthy(data),
+                Call::get(full_physics, row),
+            ];
+            // Without controls not the first, without a state output not the last.
+            let calls = &calls[usize::from(self.control.is_none())..];
+            let calls = &calls[..calls.len() - usize::from(self.state.is_none())];
+            // SAFETY: model and data fit each other, and the data is this thread's; the
+            // rows have the sizes of their specs; the lane has entered.
+            let ran = unsafe { self.engine.run(model, data.data, calls) };
             observer.stepped();
-
-            // SAFETY: as above; the rollout is this call's.
-            unsafe {
-                if self.took_error(data, rollout) {
-                    return self.failed(model, data, rollout, step);
-                }
+            match ran {
+                Ran::Done => {}
+                // SAFETY: the step is in range, and the rollout is this call's.
+                Ran::Failed => return unsafe { self.failed(rollout, step) },
+                // SAFETY: as above; the data is this thread's.
+                Ran::Warned => return unsafe { self.warned(model, data, rollout, step) },
             }
             // SAFETY: as above.
-            if let Some(kind) = unsafe { data.first_warning(self.calls.diverged_warnings) } {
-                // SAFETY: as above.
-                unsafe { self.fill_after_warning(model, data, rollout, step) };
-                return self.warned(kind, step);
-            }
-            // SAFETY: as above.
-            unsafe {
-                self.record(model, data, rollout, step);
-                if self.took_error(data, rollout) {
-                    return self.failed(model, data, rollout, step);
-                }
-            }
+            unsafe { self.record_sensordata(data, rollout, step) };
         }
         Outcome::new(OutcomeStatus::Completed, self.nstep)
     }
@@ -125,68 +196,64 @@ impl Request<'_> {
     ///
     /// * `data` is a data of this request that only this thread uses.
     /// * `rollout` is below nbatch, and `model` its model.
-    unsafe fn set_start(&self, model: *const c_void, data: &Data, rollout: usize) {
-        let calls = &self.calls;
-        let defaults = &self.defaults;
-        // SAFETY: model and data fit each other and the data is this thread's;
-        // each array has the size of the spec that it is passed with (for inputs
-        // and defaults `Request::new` made sure); `sensordata` has `nsensordata`
-        // numbers (`Simulation::new`).
+    unsafe fn set_start(
+        &self,
+        model: *const c_void,
+        data: &Data,
+        rollout: usize,
+        undefined: bool,
+    ) -> Ran {
+        let (engine, defaults) = (&self.engine, &self.defaults);
+        let mut calls = CallList::new();
+        calls.push(Call::FORGET);
+        if defaults.reset || undefined {
+            calls.push(Call::RESET);
+        }
+        if defaults.model_spec != 0 && !defaults.reset {
+            calls.push(Call::set(
+                defaults.model_spec,
+                defaults.model_values.as_ptr(),
+            ));
+        }
+        if defaults.zero_spec != 0 {
+            calls.push(Call::set(defaults.zero_spec, defaults.zeros.as_ptr()));
+        }
+        // SAFETY: the rollout is in range.
         unsafe {
-            if defaults.reset {
-                (calls.reset)(model, data.data);
-            } else if defaults.model_spec != 0 {
-                (calls.set_state)(
-                    model,
-                    data.data,
-                    defaults.model_values.as_ptr(),
-                    defaults.model_spec,
-                );
-            }
-            if defaults.zero_spec != 0 {
-                (calls.set_state)(
-                    model,
-                    data.data,
-                    defaults.zeros.as_ptr(),
-                    defaults.zero_spec,
-                );
-            }
-            (calls.set_state)(
-                model,
-                data.data,
+            calls.push(Call::set(
+                engine.full_physics,
                 self.initial_state.row(rollout, 0),
-                calls.full_physics,
-            );
+            ));
             if let Some(warmstart) = &self.initial_warmstart {
-                (calls.set_state)(model, data.data, warmstart.row(rollout, 0), calls.warmstart);
+                calls.push(Call::set(engine.warmstart, warmstart.row(rollout, 0)));
             }
+        }
+        // SAFETY: model and data fit each other and the data is this thread's; each
+        // array has the size of the spec that it is passed with (for inputs and defaults
+        // `Request::new` made sure); `sensordata` has `nsensordata` numbers
+        // (`Simulation::new`); the lane has entered.
+        unsafe {
+            let ran = engine.run(model, data.data, calls.as_slice());
             if self.nsensordata > 0 {
                 ptr::write_bytes(data.sensordata, 0, self.nsensordata);
             }
             data.clear_warnings();
+            ran
         }
     }
 
-    /// Writes the output rows of a step that was made.
+    /// Writes the sensor values of a step that was made.
     ///
     /// # Safety
     ///
     /// * `data` is a data of this request that only this thread uses.
-    /// * `rollout` and `step` are in range, `model` belongs to the rollout, and
-    ///   no other call has it.
-    unsafe fn record(&self, model: *const c_void, data: &Data, rollout: usize, step: usize) {
-        if let Some(state) = self.state {
-            // SAFETY: the row has nstate numbers within the array, and is this
-            // call's; the data is this thread's.
-            unsafe {
-                let row = state.add(self.row(rollout, step) * self.nstate);
-                (self.calls.get_state)(model, data.data, row, self.calls.full_physics);
-            }
-        }
+    /// * `rollout` and `step` are in range, and no other call has the rollout.
+    unsafe fn record_sensordata(&self, data: &Data, rollout: usize, step: usize) {
         if let Some(sensordata) = self.sensordata
             && self.nsensordata > 0
         {
-            // SAFETY: as above; source and row do not overlap (`check_overlaps`).
+            // SAFETY: the row has nsensordata numbers within the array, and is this
+            // call's; source and row do not overlap (`check_overlaps`).
             unsafe {
                 let row = sensordata.add(self.row(rollout, step) * self.nsensordata);
                 ptr::copy_nonoverlapping(data.sensordata, row, self.nsensordata);
@@ -194,30 +261,59 @@ impl Request<'_> {
         }
     }
 
-    /// Fills the rows from `step` on, the one in which the engine warned.
+    /// Ends a rollout in whose step `step` the engine warned.
     ///
     /// # Safety
     ///
-    /// * As for `record`.
-    unsafe fn fill_after_warning(
+    /// * `data` is a data of this request that only this thread uses.
+    /// * `rollout` and `step` are in range, `model` belongs to the rollout, and no
+    ///   other call has it.
+    #[cold]
+    unsafe fn warned(
         &self,
         model: *const c_void,
         data: &Data,
         rollout: usize,
         step: usize,
-    ) {
+    ) -> Outcome {
+        let diverged = self.engine.diverged_warnings;
+        // SAFETY: the data is this thread's.
+        let (kind, info) = unsafe { data.first_warning(diverged) }.unwrap_or_default();
+        if let Some(warning_text) = self.engine.warning_text
+            && self.messages.is_some()
+        {
+            // SAFETY: the engine's function gives NULL or a text that lives until the
+            // next call on this thread; the rollout is this call's.
+            unsafe {
+                let text = warning_text(kind as c_int, info as usize);
+                if !text.is_null() {
+                    self.write_message(rollout, &CStr::from_ptr(text).to_string_lossy());
+                }
+            }
+        }
         match self.fill {
             Fill::Untouched => {}
             // SAFETY: the rollout is this call's.
             Fill::Nan => unsafe { self.fill_nan(rollout, step) },
-            // SAFETY: as above; the data is this thread's.
+            // SAFETY: as above; the row has nstate numbers; the data is this thread's.
             Fill::Hold => unsafe {
-                self.record(model, data, rollout, step);
-                // The rollout has ended; an error in reading it out is not the
-                // next one's.
-                self.calls.forget_error(data.data);
+                if let Some(state) = self.state {
+                    let row = state.add(self.row(rollout, step) * self.nstate);
+                    let call = Call::get(self.engine.full_physics, row);
+                    // The rollout has ended; an error in reading it out adds nothing.
+                    let _ = self.engine.run(model, data.data, &[call]);
+                }
+                self.record_sensordata(data, rollout, step);
                 self.repeat_row(rollout, step);
             },
+        }
+        let status = match diverged & (1 << kind) {
+            0 => OutcomeStatus::Warned,
+            _ => OutcomeStatus::Diverged,
+        };
+        Outcome {
+            warning: kind as i32,
+            ..Outcome::new(status, step)
         }
     }
 
@@ -295,20 +391,9 @@ impl Request<'_> {
     ///
     /// # Safety
     ///
-    /// * As for `record`; nstep may be 0.
-    unsafe fn failed(
-        &self,
-        model: *const c_void,
-        data: &Data,
-        rollout: usize,
-        step: usize,
-    ) -> Outcome {
-        // SAFETY: model and data fit each other, and the data is this thread's.
-        // What a data holds after an error is not defined, so nobody shall see it.
-        unsafe { (self.calls.reset)(model, data.data) };
-        // SAFETY: as above. Should the reset have failed too, that is part of this
-        // failure and not of the next rollout.
-        unsafe { self.calls.forget_error(data.data) };
+    /// * The step is in range unless nstep is 0, and no other call has the rollout.
+    #[cold]
+    unsafe fn failed(&self, rollout: usize, step: usize) -> Outcome {
         if self.nstep > 0 {
             // SAFETY: the step is in range, and the rollout is this call's.
             unsafe { self.fill_after_error(rollout, step) };
@@ -316,42 +401,21 @@ impl Request<'_> {
         Outcome::new(OutcomeStatus::EngineError, step)
     }
 
-    /// Asks the engine whether its last call failed, and keeps its text.
+    /// Writes the message of a rollout, cut to fit at a character's boundary.
     ///
     /// # Safety
     ///
-    /// * `data` is a data of this request that only this thread uses.
     /// * `rollout` is below nbatch, and no other call has it.
-    unsafe fn took_error(&self, data: &Data, rollout: usize) -> bool {
-        let Some(take_error) = self.calls.take_error else {
-            return false;
-        };
-        let mut nowhere: c_char = 0;
-        let (text, size) = match self.messages {
-            // SAFETY: there is room for nbatch texts of this size.
-            Some((texts, size)) => (unsafe { texts.add(rollout * size) }, size),
-            None => (&raw mut nowhere, 1),
-        };
-        // SAFETY: the data is this thread's, and `size` bytes can be written.
-        let failed = unsafe { take_error(data.data, text, size) } != 0;
-        if failed {
-            // SAFETY: the last byte of the text. An engine that forgets to end
-            // its text shall not make the host read on.
-            unsafe { *text.add(size - 1) = 0 };
-        }
-        failed
-    }
-
-    fn warned(&self, kind: u32, step: usize) -> Outcome {
-        let diverged = self.calls.diverged_warnings & (1 << kind) != 0;
-        let status = if diverged {
-            OutcomeStatus::Diverged
-        } else {
-            OutcomeStatus::Warned
-        };
-        Outcome {
-            warning: kind as i32,
-            ..Outcome::new(status, step)
+    unsafe fn write_message(&self, rollout: usize, text: &str) {
+        if let Some((texts, size)) = self.messages {
+            let length = text.floor_char_boundary(size - 1);
+            // SAFETY: there is room for nbatch texts of this size, which is at least 1
+            // (`Request::new`).
+            unsafe {
+                let to = texts.add(rollout * size);
+                ptr::copy_nonoverlapping(text.as_ptr().cast(), to, length);
+                *to.add(length) = 0;
+            }
         }
     }
 

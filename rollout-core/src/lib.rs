@@ -11,6 +11,7 @@
 //! * [`request`]: everything one call needs. [`Request::new`] checks it all and
 //!   refuses it whole; what it returns is trusted from then on.
 //! * [`kernel`]: the loop over rollouts and steps.
+//! * [`trap`]: engine calls, and errors that end them by a jump; `trap.c`.
 //! * [`outcome`]: what became of each rollout.
 //! * [`error`]: why a request was refused.
 //!
@@ -18,8 +19,8 @@
 //!
 //! * This crate starts no thread and takes no lock. Whoever runs one request on
 //!   several threads promises that each slot and each rollout has one thread at
-//!   a time ([`Request::run_range`]).
-//! * The kernel allocates nothing.
+//!   a time ([`Request::lane`]).
+//! * The kernel allocates nothing, but for the text of an error.
 //! * What is written for a rollout depends on the request and on the rollout's
 //!   index alone: never on the slot, on the order, or on what the data was used
 //!   for before.
@@ -34,11 +35,13 @@ pub mod kernel;
 pub mod outcome;
 pub mod request;
 pub mod simulator;
+pub mod trap;
 
 pub use array::{Input, Output};
 pub use engine::{Data, Engine, Model, Simulation};
 pub use error::{Error, ErrorKind};
-pub use kernel::Observer;
-pub use outcome::{Outcome, OutcomeStatus, Tally};
+pub use kernel::{Lane, Observer, Undefined};
+pub use outcome::{FirstFailed, Outcome, OutcomeStatus, Tally};
 pub use request::{Arrays, Fill, Request};
 pub use simulator::{Simulator, Slot};
+pub use trap::Hooks;

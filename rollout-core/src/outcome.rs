@@ -52,8 +52,17 @@ impl Outcome {
     }
 }
 
+/// The first of the rollouts that ended with an engine error.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FirstFailed {
+    /// The rollout.
+    pub rollout: usize,
+    /// The engine's reason, in its own words.
+    pub reason: String,
+}
+
 /// How many rollouts ended in which way.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Tally {
     /// Rollouts that made all their steps.
     pub completed: usize,
@@ -61,29 +70,34 @@ pub struct Tally {
     pub warned: usize,
     /// Rollouts that ended with an engine error.
     pub failed: usize,
-    /// The lowest index among the failed rollouts.
-    pub first_failed: Option<usize>,
+    /// The failed rollout of the lowest index.
+    pub first_failed: Option<FirstFailed>,
 }
 
 impl Tally {
-    pub(crate) fn add(&mut self, rollout: usize, outcome: &Outcome) {
+    /// Counts an outcome that is no engine error.
+    pub(crate) fn add(&mut self, outcome: &Outcome) {
         if outcome.completed() {
             self.completed += 1;
-        } else if outcome.warning >= 0 {
-            self.warned += 1;
         } else {
-            self.failed += 1;
-            self.first_failed = Some(self.first_failed.map_or(rollout, |r| r.min(rollout)));
+            self.warned += 1;
         }
     }
 
+    /// Counts an engine error. Rollouts are counted in their order.
+    pub(crate) fn add_failed(&mut self, rollout: usize, reason: String) {
+        self.failed += 1;
+        self.first_failed
+            .get_or_insert(FirstFailed { rollout, reason });
+    }
+
     /// Adds what another thread has counted.
-    pub fn merge(&mut self, other: &Tally) {
+    pub fn merge(&mut self, other: Tally) {
         self.completed += other.completed;
         self.warned += other.warned;
         self.failed += other.failed;
-        self.first_failed = match (self.first_failed, other.first_failed) {
-            (Some(a), Some(b)) => Some(a.min(b)),
+        self.first_failed = match (self.first_failed.take(), other.first_failed) {
+            (Some(a), Some(b)) => Some(if a.rollout <= b.rollout { a } else { b }),
             (a, b) => a.or(b),
         };
     }

@@ -1,13 +1,14 @@
 //! A request: everything one call needs, checked once and trusted afterwards.
 
 use std::borrow::Cow;
-use std::ffi::{c_char, c_void};
+use std::ffi::{c_char, c_int, c_void};
 use std::ptr;
 
 use crate::array::{Input, Output, OutputNames, Rows, Span};
-use crate::engine::{Calls, Data, Kept, MODEL_HIDDEN_STATE, Model, Simulation};
+use crate::engine::{Data, Kept, MODEL_HIDDEN_STATE, Model, Simulation};
 use crate::error::{Error, ErrorKind};
 use crate::outcome::{Outcome, Tally};
+use crate::trap::{self, Call, Ran, Trapped};
 
 /// What the output rows of a rollout hold from the step on that warned or failed.
 #[repr(i32)]
@@ -51,8 +52,9 @@ pub struct Arrays<'a> {
     pub sensordata: Option<Output<'a>>,
     /// One outcome for each rollout.
     pub outcomes: Option<Output<'a, Outcome>>,
-    /// Room for one text for each rollout (nbatch x message_size): the engine's
-    /// error text, cut to fit and ending in NUL; empty without an error.
+    /// Room for one text for each rollout (nbatch x message_size): what the engine
+    /// said of the error or warning that ended it, cut to fit and ending in NUL; empty
+    /// if it completed.
     pub messages: Option<Output<'a, c_char>>,
     /// Bytes of one text; at least 1 where there are messages, and otherwise nothing.
     pub message_size: usize,
@@ -72,7 +74,7 @@ impl Default for Input<'_> {
 /// A request that has been checked: it can be run as often as wished.
 #[derive(Debug)]
 pub struct Request<'a> {
-    pub(crate) calls: Calls,
+    pub(crate) engine: Trapped<'a>,
     pub(crate) models: Cow<'a, [Model]>,
     pub(crate) data: Cow<'a, [Data]>,
     pub(crate) nbatch: usize,
@@ -113,8 +115,8 @@ pub(crate) struct Defaults {
 // SAFETY: the pointers come from a Simulation and from Inputs and Outputs, which
 // are Send; nothing in a request is tied to a thread.
 unsafe impl Send for Request<'_> {}
-// SAFETY: what a shared request does, `run_range`, is unsafe; its caller promises
-// that threads use different slots and rollouts.
+// SAFETY: what a shared request does, in lanes, is unsafe; its caller promises that
+// threads use different slots and rollouts.
 unsafe impl Sync for Request<'_> {}
 
 impl<'a> Request<'a> {
@@ -126,22 +128,22 @@ impl<'a> Request<'a> {
     /// Every kind of [`ErrorKind`]; the text names the argument.
     pub fn new(simulation: Simulation<'a>, arrays: Arrays<'a>) -> Result<Self, Error> {
         let Arrays { nbatch, nstep, .. } = arrays;
-        let calls = simulation.check(nbatch)?;
+        let engine = simulation.check(nbatch)?;
         let control_spec = match arrays.control_spec {
-            0 => calls.ctrl,
+            0 => engine.ctrl,
             spec => spec,
         };
-        if control_spec & !calls.user != 0 {
+        if control_spec & !engine.user != 0 {
             return Err(Error::new(
                 ErrorKind::BadSpec,
                 "control_spec",
                 format_args!(
                     "is {control_spec:#x}, but only bits of the engine's user spec {:#x} are inputs",
-                    calls.user
+                    engine.user
                 ),
             ));
         }
-        if calls.warmstart == 0 && arrays.initial_warmstart.is_some() {
+        if engine.warmstart == 0 && arrays.initial_warmstart.is_some() {
             return Err(Error::new(
                 ErrorKind::BadSpec,
                 "initial_warmstart",
@@ -154,17 +156,23 @@ impl<'a> Request<'a> {
             Some(_) => control_spec,
             None => 0,
         };
-        let rest = calls.user & !given;
-        let model_spec = rest & calls.model_inputs;
-        let zero_spec = match arrays.initial_warmstart {
-            Some(_) => rest & !model_spec,
-            None => (rest & !model_spec) | calls.warmstart,
+        let rest = engine.user & !given;
+        let model_spec = rest & engine.model_inputs;
+        let given_warmstart = match arrays.initial_warmstart {
+            Some(_) => engine.warmstart,
+            None => 0,
         };
+        let zero_spec = (rest & !model_spec) | (engine.warmstart & !given_warmstart);
 
-        let size = |spec| state_size(&calls, &simulation.models, spec);
-        let nstate = size(calls.full_physics)?;
-        let nzero = size(zero_spec)?;
-        let nmodel_values = size(model_spec)?;
+        let specs = [
+            engine.full_physics,
+            zero_spec,
+            model_spec,
+            given_warmstart,
+            given,
+        ];
+        let sizes = state_sizes(engine, &simulation.models, specs)?;
+        let [nstate, nzero, nmodel_values, nwarmstart, ncontrol] = sizes;
         let nsensordata = simulation.models[0].nsensordata;
 
         let initial_state = arrays
@@ -172,15 +180,11 @@ impl<'a> Request<'a> {
             .check("initial_state", nbatch, None, nstate)?;
         let initial_warmstart = match &arrays.initial_warmstart {
             None => None,
-            Some(input) => {
-                Some(input.check("initial_warmstart", nbatch, None, size(calls.warmstart)?)?)
-            }
+            Some(input) => Some(input.check("initial_warmstart", nbatch, None, nwarmstart)?),
         };
         let control = match &arrays.control {
             None => None,
-            Some(input) => {
-                Some(input.check("control", nbatch, Some(nstep), size(control_spec)?)?)
-            }
+            Some(input) => Some(input.check("control", nbatch, Some(nstep), ncontrol)?),
         };
         let names = |values, count| OutputNames { values, count };
         let state = check_output(
@@ -219,7 +223,7 @@ impl<'a> Request<'a> {
         let hidden = |m: &Model| m.flags & MODEL_HIDDEN_STATE != 0;
         let own_values = simulation.models.len() > 1 && nmodel_values > 0;
         Ok(Self {
-            calls,
+            engine,
             nbatch,
             nstep,
             nstate,
@@ -275,35 +279,29 @@ impl<'a> Request<'a> {
     /// Readies the request for a run: the model's default inputs are read, outcomes
     /// say that nothing has started, messages are empty.
     ///
-    /// # Errors
-    ///
-    /// [`ErrorKind::BadEngine`] if the engine reports an error; nothing was written.
-    ///
     /// # Safety
     ///
     /// * Until the run is over, nobody else uses any data of this request.
-    pub unsafe fn begin(&mut self) -> Result<(), Error> {
-        let data = &self.data[0];
-        // An error that the host's own calls have left behind is not this request's.
-        // SAFETY: nobody else uses the data, by the caller's promise.
-        unsafe { self.calls.forget_error(data.data) };
-        if self.defaults.model_spec != 0 && !self.defaults.reset {
-            let model = self.models[0].model;
-            // SAFETY: model and data belong to the engine (`Simulation::new`) and
-            // fit each other; the values have the size of their spec; nobody else
-            // uses the data.
-            unsafe {
-                (self.calls.reset)(model, data.data);
-                (self.calls.get_state)(
-                    model,
-                    data.data,
-                    self.defaults.model_values.as_mut_ptr(),
-                    self.defaults.model_spec,
-                );
-                if let Some(text) = self.calls.error_text(data.data) {
-                    return Err(Error::new(ErrorKind::BadEngine, "engine.reset", text));
-                }
-            }
+    pub unsafe fn begin(&mut self) {
+        let defaults = &mut self.defaults;
+        if !self.engine.is_welcome() {
+            // This thread must not use the data, so each rollout finds its defaults.
+            defaults.reset |= defaults.model_spec != 0;
+        }
+        if defaults.model_spec != 0 && !defaults.reset {
+            let calls = [
+                Call::FORGET,
+                Call::RESET,
+                Call::get(defaults.model_spec, defaults.model_values.as_mut_ptr()),
+            ];
+            let (model, data) = (self.models[0].model, self.data[0].data);
+            let _entered = self.engine.enter();
+            // SAFETY: model and data belong to the engine (`Simulation::new`) and fit
+            // each other; the values have the size of their spec; nobody else uses the
+            // data, by the caller's promise.
+            let ran = unsafe { self.engine.run(model, data, &calls) };
+            // Then each rollout finds out for itself, and its outcome says so.
+            defaults.reset = ran == Ran::Failed;
         }
         for rollout in 0..self.nbatch {
             if let Some(outcomes) = self.outcomes {
@@ -316,20 +314,19 @@ impl<'a> Request<'a> {
                 unsafe { *texts.add(rollout * size) = 0 };
             }
         }
-        Ok(())
     }
 
-    /// Runs all rollouts on the calling thread and the first data.
-    ///
-    /// # Errors
-    ///
-    /// As for [`begin`](Request::begin).
-    pub fn run(&mut self) -> Result<Tally, Error> {
+    /// Runs all rollouts on the calling thread and the first data. (Up to the first
+    /// engine error, if a thread that has seen one is to be retired: the others are not
+    /// started then, as only a pool has other threads.)
+    pub fn run(&mut self) -> Tally {
         // SAFETY: the request is borrowed exclusively, and by the promise of its
-        // Simulation nobody else uses the data.
+        // Simulation nobody else uses the data; the range is that of all rollouts.
         unsafe {
-            self.begin()?;
-            Ok(self.run_range(0, 0..self.nbatch, &mut ()))
+            self.begin();
+            let mut lane = self.lane(0, None);
+            lane.run(&mut (0..self.nbatch), &mut ());
+            lane.leave().0
         }
     }
 
@@ -375,26 +372,42 @@ fn check_output<T, const N: usize>(
     }
 }
 
-/// The size of a spec, which must be the same for all models.
-fn state_size(calls: &Calls, models: &[Model], spec: u32) -> Result<usize, Error> {
-    let size_of = |model: &Model| {
-        // SAFETY: the table and its models belong together (`Simulation::new`),
-        // and the models were found to be non-null.
-        let size = unsafe { (calls.state_size)(model.model, spec) };
-        usize::try_from(size).map_err(|_| {
-            Error::new(
-                ErrorKind::BadEngine,
-                "engine.state_size",
-                format_args!("gave {size} for the spec {spec:#x}"),
-            )
-        })
+/// The sizes of some specs, which must be the same for all models.
+fn state_sizes<const N: usize>(
+    engine: Trapped<'_>,
+    models: &[Model],
+    specs: [u32; N],
+) -> Result<[usize; N], Error> {
+    let sizes_of = |model: &Model| {
+        let mut sizes: [c_int; N] = [0; N];
+        let mut calls = [Call::FORGET; N];
+        let mut count = 0;
+        for (spec, size) in specs.iter().zip(&mut sizes) {
+            if *spec != 0 {
+                calls[count] = Call::size(*spec, size);
+                count += 1;
+            }
+        }
+        let bad = |reason| Error::new(ErrorKind::BadEngine, "engine.state_size", reason);
+        let _entered = engine.enter();
+        // SAFETY: the table and its models belong together (`Simulation::new`), and the
+        // models were found to be non-null; sizes need no data.
+        let ran = unsafe { engine.run(model.model, ptr::null_mut(), &calls[..count]) };
+        if ran == Ran::Failed {
+            return Err(bad(trap::reason()));
+        }
+        let mut known = [0; N];
+        for ((known, &size), spec) in known.iter_mut().zip(&sizes).zip(specs) {
+            *known = usize::try_from(size)
+                .map_err(|_| bad(format!("gave {size} for the spec {spec:#x}")))?;
+        }
+        Ok(known)
     };
-    if spec == 0 {
-        return Ok(0);
-    }
-    let first = size_of(&models[0])?;
+    let first = sizes_of(&models[0])?;
     for (i, model) in models.iter().enumerate().skip(1) {
-        if size_of(model)? != first {
+        let sizes = sizes_of(model)?;
+        if let Some(k) = (0..N).find(|&k| sizes[k] != first[k]) {
+            let spec = specs[k];
             return Err(Error::new(
                 ErrorKind::LayoutMismatch,
                 format_args!("models[{i}]"),
@@ -414,8 +427,9 @@ fn check_overlaps(
     nsensordata: usize,
 ) -> Result<(), Error> {
     let (models, data) = (&*simulation.models, &*simulation.data);
-    const INPUTS: usize = 5;
+    const INPUTS: usize = 6;
     let arrays = [
+        Span::new("engine", simulation.engine, 1),
         Span::new("models", models.as_ptr(), models.len()),
         Span::new("data", data.as_ptr(), data.len()),
         arrays.initial_state.span("initial_state"),

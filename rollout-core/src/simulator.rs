@@ -11,6 +11,7 @@ use std::ptr;
 use std::slice;
 
 use crate::engine::{Data, ENGINE_VERSION, Engine, MODEL_HIDDEN_STATE, Model};
+use crate::trap::Hooks;
 
 /// The state specs of a [`Simulator`]: sets of bits of its own choosing. The
 /// meaning of each is that of the field of the same name of [`Engine`].
@@ -231,7 +232,7 @@ impl<S: Simulator> Slot<S> {
 impl Engine {
     /// The table of a simulator written in Rust: its models are `Fixed<S>`, its
     /// data `Slot<S>`.
-    pub fn of<S: Simulator>() -> Self {
+    pub const fn of<S: Simulator>() -> Self {
         let specs = S::SPECS;
         Self {
             size: mem::size_of::<Engine>(),
@@ -251,6 +252,8 @@ impl Engine {
             ctrl: specs.ctrl,
             model_inputs: specs.model_inputs,
             diverged_warnings: specs.diverged_warnings,
+            warning_text: None,
+            hooks: Hooks::none(),
         }
     }
 }

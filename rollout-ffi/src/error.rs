@@ -6,7 +6,8 @@ use std::panic::{self, AssertUnwindSafe};
 use std::ptr;
 
 use rollout_core::simulator::panic_text;
-use rollout_core::{Error, ErrorKind};
+use rollout_core::trap;
+use rollout_core::{Error, ErrorKind, FirstFailed};
 use rollout_pool::{RunError, WaitError};
 
 use crate::sized::{self, Growable};
@@ -15,14 +16,15 @@ use crate::sized::{self, Growable};
 /// something else: 0 success; 1 to 99 the request was run, but look at the
 /// outcomes; 100 to 199 an argument was refused and nothing has happened; 200 to
 /// 299 not now or not here; 300 to 399 the system refused; 400 to 499 something
-/// panicked.
+/// panicked; 500 to 599 the engine failed.
 #[repr(i32)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum RolloutStatus {
     /// Success.
     Ok = 0,
-    /// All rollouts were run; at least one ended with an engine error. `index` in
-    /// the error object is the first of them.
+    /// All rollouts were run; at least one ended with an engine error. In the error
+    /// object `index` is the first of them, `text` the engine's reason for it in the
+    /// engine's own words, and `nfailed` their number.
     RolloutsFailed = 1,
     /// A pointer is NULL where something must be read or written.
     NullPointer = 100,
@@ -55,7 +57,9 @@ pub enum RolloutStatus {
     /// The wait could never end: it was asked for by a task of the same pool, or
     /// the pool has no threads.
     WouldDeadlock = 201,
-    /// The system refused to start a thread.
+    /// The system refused to start a thread. From rollout_run: one that was needed after
+    /// an engine error (ROLLOUT_HOOKS_RETIRE_THREAD). The rollouts that nobody could run
+    /// are "not started" in their outcomes; the others have been run.
     NoThread = 300,
     /// A part of the library panicked: a fault of the library. Rollouts that it
     /// hit are "not started" in their outcomes, though rows may have been written;
@@ -63,6 +67,9 @@ pub enum RolloutStatus {
     Panic = 400,
     /// A scheduled task panicked (a Rust host's; a C task cannot).
     TaskPanicked = 401,
+    /// An error inside the engine, from rollout_guard; `text` in the error object is the
+    /// engine's reason.
+    EngineError = 500,
 }
 
 /// Bytes of the text in a `RolloutError`, its end included.
@@ -79,11 +86,12 @@ pub struct RolloutError {
     pub size: usize,
     /// The status that the call returned.
     pub status: i32,
-    /// Zero.
-    pub reserved: i32,
+    /// Rollouts that ended with an engine error.
+    pub nfailed: i32,
     /// The rollout or slot that the error is about, or -1.
     pub index: i64,
-    /// The reason, which names the argument at fault; ends in NUL, empty on success.
+    /// The reason: for a refusal it names the argument at fault, for ROLLOUTS_FAILED it
+    /// is what the engine said. Ends in NUL, empty on success.
     pub text: [c_char; ROLLOUT_ERROR_TEXT_SIZE],
 }
 
@@ -115,6 +123,7 @@ pub extern "C" fn rollout_status_name(status: i32) -> *const c_char {
         s if s == S::NoThread as i32 => c"no thread",
         s if s == S::Panic as i32 => c"panic",
         s if s == S::TaskPanicked as i32 => c"task panicked",
+        s if s == S::EngineError as i32 => c"engine error",
         _ => c"unknown status",
     };
     name.as_ptr()
@@ -125,6 +134,7 @@ pub extern "C" fn rollout_status_name(status: i32) -> *const c_char {
 pub(crate) struct Failure {
     status: RolloutStatus,
     index: i64,
+    nfailed: i32,
     text: String,
 }
 
@@ -133,6 +143,7 @@ impl Failure {
         Self {
             status,
             index: -1,
+            nfailed: 0,
             text: text.into(),
         }
     }
@@ -141,6 +152,14 @@ impl Failure {
         Self {
             index: index as i64,
             ..self
+        }
+    }
+
+    /// Rollouts of a request that was run have failed.
+    pub(crate) fn of_rollouts(first: FirstFailed, nfailed: usize) -> Self {
+        Self {
+            nfailed: i32::try_from(nfailed).unwrap_or(i32::MAX),
+            ..Self::new(RolloutStatus::RolloutsFailed, first.reason).at(first.rollout)
         }
     }
 
@@ -175,7 +194,7 @@ impl From<RunError> for Failure {
         let text = error.to_string();
         match error {
             RunError::Busy { slot } => Self::new(RolloutStatus::Busy, text).at(slot),
-            RunError::Refused(refused) => refused.into(),
+            RunError::NoThread(_) => Self::new(RolloutStatus::NoThread, text),
             RunError::Panicked(_) => Self::new(RolloutStatus::Panic, text),
         }
     }
@@ -191,8 +210,8 @@ impl From<WaitError> for Failure {
     }
 }
 
-/// Runs the body of an exported function: no panic leaves it, and what went
-/// wrong goes to the error object. An error object that is unusable is itself a
+/// Runs the body of an exported function: no panic leaves it, no jump of an engine
+/// whose callback called it crosses it, and what went wrong goes to the error object. An error object that is unusable is itself a
 /// refused argument, found before the body runs.
 ///
 /// # Safety
@@ -208,7 +227,10 @@ pub(crate) unsafe fn boundary(
             return Failure::from(refused).status;
         }
     }
-    let failure = match panic::catch_unwind(AssertUnwindSafe(body)) {
+    let outside = trap::outside();
+    let result = panic::catch_unwind(AssertUnwindSafe(body));
+    drop(outside);
+    let failure = match result {
         Ok(Ok(())) => None,
         Ok(Err(failure)) => Some(failure),
         Err(payload) => Some(Failure::of_panic(&*payload)),
@@ -219,7 +241,7 @@ pub(crate) unsafe fn boundary(
         // an object that is its own for the duration of the call.
         unsafe {
             (*error).status = status as i32;
-            (*error).reserved = 0;
+            (*error).nfailed = failure.as_ref().map_or(0, |f| f.nfailed);
             (*error).index = failure.as_ref().map_or(-1, |f| f.index);
             let text = failure.as_ref().map_or("", |f| f.text.as_str());
             write_text(&raw mut (*error).text, text);

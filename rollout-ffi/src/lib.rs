@@ -11,12 +11,14 @@
 //! the same (`tests/header.rs`).
 
 mod error;
+mod guard;
 mod pool;
 mod request;
 mod sized;
 mod version;
 
 pub use error::{ROLLOUT_ERROR_TEXT_SIZE, RolloutError, RolloutStatus, rollout_status_name};
+pub use guard::rollout_guard;
 pub use pool::{
     ROLLOUT_NTHREAD_DEFAULT, RolloutPool, RolloutTask, rollout_default_nthread, rollout_pool_count,
     rollout_pool_create, rollout_pool_destroy, rollout_pool_num_threads, rollout_pool_reset_count,

@@ -100,9 +100,9 @@ pub struct RolloutRequest {
     pub outcomes: *mut Outcome,
     /// nbatch, or 0 if `outcomes` is NULL.
     pub noutcome: usize,
-    /// nbatch texts of `message_size` bytes, one behind the other, or NULL. An
-    /// engine error's text goes to that of its rollout, cut to fit and ending in
-    /// NUL; the others become empty.
+    /// nbatch texts of `message_size` bytes, one behind the other, or NULL. What the
+    /// engine said of the error or warning that ended a rollout, cut to fit and ending
+    /// in NUL; empty for those that completed.
     pub messages: *mut c_char,
     /// nbatch x message_size, or 0 if `messages` is NULL.
     pub nmessage: usize,
@@ -115,8 +115,8 @@ pub struct RolloutRequest {
 
 // SAFETY: repr(C), begins with its size, all fields are numbers and raw pointers.
 unsafe impl Growable for RolloutRequest {}
-// SAFETY: repr(C), begins with its size; the fields are numbers and nullable
-// function pointers, for which every bit pattern is valid until they are called.
+// SAFETY: repr(C), begins with its size; the fields are numbers, raw pointers and
+// nullable function pointers, for which every bit pattern is valid until they are called.
 unsafe impl Growable for Engine {}
 
 /// Runs all rollouts of a request and returns when they are done. The calling
@@ -140,7 +140,7 @@ unsafe impl Growable for Engine {}
 /// and the error's text names the argument.
 ///
 /// Errors: ROLLOUTS_FAILED after the run; all statuses from 100 to 199; BUSY;
-/// PANIC.
+/// NO_THREAD; PANIC.
 ///
 /// # Safety
 ///
@@ -160,19 +160,12 @@ pub unsafe extern "C" fn rollout_run(
         // SAFETY: the caller's promises.
         let (pool, mut request) = unsafe {
             let pool = handle(pool)?;
-            (pool, checked(&sized::read(request, "request")?)?)
+            (pool, checked(sized::borrow(request, "request")?)?)
         };
         let tally = pool.run(&mut request)?;
         match tally.first_failed {
             None => Ok(()),
-            Some(first) => {
-                let text = format!(
-                    "{} of {} rollouts ended with an engine error, the first is {first}",
-                    tally.failed,
-                    request.nbatch()
-                );
-                Err(Failure::new(RolloutStatus::RolloutsFailed, text).at(first))
-            }
+            Some(first) => Err(Failure::of_rollouts(first, tally.failed)),
         }
     };
     // SAFETY: the caller's promise.
@@ -189,7 +182,7 @@ unsafe fn checked<'a>(request: &RolloutRequest) -> Result<Request<'a>, Error> {
     // size that is stated, and is borrowed as the types say. `list` looks at what
     // becomes a slice here, `Request::new` at the rest.
     unsafe {
-        let engine = sized::read(request.engine, "engine")?;
+        let engine = sized::borrow(request.engine, "engine")?;
         let models: &[Model] = list(request.models, request.nmodel, "models", "nmodel")?;
         let data: &[Data] = list(request.data, request.ndata, "data", "ndata")?;
         let simulation = Simulation::new(engine, models, data);

@@ -42,12 +42,15 @@ pub(crate) unsafe fn check<T: Growable>(pointer: *const T, name: &str) -> Result
     Ok(size)
 }
 
-/// Reads such a struct.
+/// Such a struct, in its place.
 ///
 /// # Safety
 ///
-/// * As for [`check`].
-pub(crate) unsafe fn read<T: Growable>(pointer: *const T, name: &str) -> Result<T, Error> {
+/// * As for [`check`]; and nobody writes to it for the lifetime `'a`.
+pub(crate) unsafe fn borrow<'a, T: Growable>(
+    pointer: *const T,
+    name: &str,
+) -> Result<&'a T, Error> {
     // SAFETY: the caller's promise.
     let size = unsafe { check(pointer, name)? };
     let known = mem::size_of::<T>();
@@ -60,6 +63,7 @@ pub(crate) unsafe fn read<T: Growable>(pointer: *const T, name: &str) -> Result<
             format_args!("is {size}, and fields are set that this library does not know"),
         ));
     }
-    // SAFETY: not null, aligned, and large enough; every bit pattern is valid.
-    Ok(unsafe { *pointer })
+    // SAFETY: not null, aligned, and large enough; every bit pattern is valid, and
+    // nobody writes.
+    Ok(unsafe { &*pointer })
 }

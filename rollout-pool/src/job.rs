@@ -1,12 +1,15 @@
 //! A request in flight: who may join it, and which rollouts are left.
 
+use std::io;
+use std::ops::Range;
 use std::panic::{self, AssertUnwindSafe};
 use std::ptr::NonNull;
 
 use crossbeam_utils::CachePadded;
 use rollout_core::simulator::panic_text;
-use rollout_core::{Observer, Request, Tally};
+use rollout_core::{Observer, Request, Tally, Undefined};
 
+use crate::pool::RunError;
 use crate::sync::{AtomicUsize, Ordering};
 
 /// A request in flight. It lives on the stack of the thread that called
@@ -46,7 +49,7 @@ impl<'r> Job<'r> {
     }
 
     /// Claims the next chunk of rollouts.
-    fn claim(&self) -> Option<std::ops::Range<usize>> {
+    fn claim(&self) -> Option<Range<usize>> {
         // Relaxed: a claim carries nothing but the numbers themselves. What the
         // threads write is published by the pool's lock when they leave.
         let mut start = self.next.load(Ordering::Relaxed);
@@ -71,35 +74,138 @@ impl<'r> Job<'r> {
         }
     }
 
-    /// Claims and runs chunks until none are left. A panic costs the rollouts of
-    /// its chunk, which stay "not started", and its text is returned; the other
-    /// chunks are run.
+    /// Whether the calling thread may work on this job.
+    pub(crate) fn is_welcome(&self) -> bool {
+        self.request.is_welcome()
+    }
+
+    /// Claims and runs chunks until none are left, or until an engine error forbids this
+    /// thread to go on. A panic costs the rollout that it hits, which stays "not
+    /// started", and its text is returned; the others are run.
     ///
     /// # Safety
     ///
-    /// * `slot` is one of the request's and this thread's alone.
+    /// * The place is of this job, and this thread's alone.
     /// * The request was begun for this job.
-    pub(crate) unsafe fn participate(
-        &self,
-        slot: usize,
-        observer: &mut impl Observer,
-    ) -> (Tally, Option<String>) {
-        let mut tally = Tally::default();
-        let mut first_panic = None;
-        while let Some(range) = self.claim() {
-            let run = AssertUnwindSafe(|| {
-                // SAFETY: a claimed range is nobody else's and is in range; the
-                // rest is the caller's promise.
-                unsafe { self.request.run_range(slot, range, observer) }
-            });
-            match panic::catch_unwind(run) {
-                Ok(ran) => tally.merge(&ran),
-                Err(payload) => {
-                    first_panic.get_or_insert_with(|| panic_text(&*payload).to_owned());
+    pub(crate) unsafe fn participate(&self, place: Place, observer: &mut impl Observer) -> Work {
+        let Place {
+            slot,
+            undefined,
+            mut range,
+        } = place;
+        // SAFETY: the caller's promises.
+        let mut lane = unsafe { self.request.lane(slot, undefined) };
+        let mut panic = None;
+        while self.is_welcome() {
+            if range.is_empty() {
+                match self.claim() {
+                    Some(claimed) => range = claimed,
+                    None => break,
                 }
             }
+            let run = AssertUnwindSafe(|| {
+                // SAFETY: a claimed range is nobody else's and is in range.
+                unsafe { lane.run(&mut range, observer) }
+            });
+            if let Err(payload) = panic::catch_unwind(run) {
+                panic.get_or_insert_with(|| panic_text(&*payload).to_owned());
+            }
         }
-        (tally, first_panic)
+        let (tally, undefined) = lane.leave();
+        let place = Place {
+            slot,
+            undefined,
+            range,
+        };
+        Work {
+            tally,
+            panic,
+            refused: None,
+            rest: (!self.is_welcome()).then_some(place),
+        }
+    }
+}
+
+/// A slot, as one thread leaves it to the next.
+#[derive(Clone, Debug)]
+pub(crate) struct Place {
+    slot: usize,
+    undefined: Option<Undefined>,
+    /// What was claimed there and not run.
+    range: Range<usize>,
+}
+
+impl Place {
+    /// A slot that nobody has used.
+    pub(crate) fn new(slot: usize) -> Self {
+        Self {
+            slot,
+            undefined: None,
+            range: 0..0,
+        }
+    }
+}
+
+/// What came of a thread's part in a job.
+#[derive(Debug, Default)]
+pub(crate) struct Work {
+    tally: Tally,
+    /// The text of the first panic.
+    panic: Option<String>,
+    /// Why a thread that must not go on has nobody in its place.
+    refused: Option<String>,
+    /// What such a thread has left.
+    rest: Option<Place>,
+}
+
+impl Work {
+    /// Nothing is done yet, and this thread must not do it.
+    pub(crate) fn left(place: Place) -> Self {
+        let mut work = Self::default();
+        work.leave(place);
+        work
+    }
+
+    /// Leaves a place for another thread.
+    pub(crate) fn leave(&mut self, place: Place) {
+        self.rest = Some(place);
+    }
+
+    /// Takes what is left.
+    pub(crate) fn take_rest(&mut self) -> Option<Place> {
+        self.rest.take()
+    }
+
+    /// Whether something is left.
+    pub(crate) fn is_unfinished(&self) -> bool {
+        self.rest.is_some()
+    }
+
+    /// There is no thread for what is left.
+    pub(crate) fn refuse(&mut self, why: &io::Error) {
+        self.refused.get_or_insert_with(|| why.to_string());
+    }
+
+    /// Whether there was no thread for something.
+    pub(crate) fn is_refused(&self) -> bool {
+        self.refused.is_some()
+    }
+
+    /// Adds what came of another part.
+    pub(crate) fn merge(&mut self, other: Work) {
+        self.tally.merge(other.tally);
+        self.panic = self.panic.take().or(other.panic);
+        self.refused = self.refused.take().or(other.refused);
+        self.rest = self.rest.take().or(other.rest);
+    }
+
+    /// How the rollouts ended.
+    pub(crate) fn result(self) -> Result<Tally, RunError> {
+        match (self.panic, self.refused) {
+            (Some(text), _) => Err(RunError::Panicked(text)),
+            (None, Some(why)) => Err(RunError::NoThread(why)),
+            (None, None) => Ok(self.tally),
+        }
     }
 }
 
@@ -109,19 +215,21 @@ pub(crate) struct OpenJob {
     job: NonNull<Job<'static>>,
     /// Which slots are taken.
     taken: Vec<bool>,
-    pub(crate) tally: Tally,
-    pub(crate) panic: Option<String>,
+    /// Places of threads that must not go on. Their slots are taken.
+    orphans: Vec<Place>,
+    /// What came of the parts of those who have left.
+    work: Work,
 }
 
 // SAFETY: the job is shared between threads by design: it is Sync (a request is,
 // and so are atomics), and outlives this entry, which its owner removes.
 unsafe impl Send for OpenJob {}
 
-/// A worker's place in a job.
+/// A worker's part in a job.
 #[derive(Debug)]
 pub(crate) struct Seat {
     job: NonNull<Job<'static>>,
-    slot: usize,
+    place: Place,
 }
 
 impl OpenJob {
@@ -132,8 +240,8 @@ impl OpenJob {
         Self {
             job: NonNull::from(job).cast(),
             taken,
-            tally: Tally::default(),
-            panic: None,
+            orphans: Vec::new(),
+            work: Work::default(),
         }
     }
 
@@ -141,12 +249,28 @@ impl OpenJob {
         self.job == NonNull::from(job).cast()
     }
 
-    /// Takes a place if there is work and a free slot, the preferred one if it
-    /// is free. Called under the pool's lock.
+    /// Takes a place: one that another thread had to leave, or, if there is work, a free
+    /// slot, the preferred one if it is free. Called under the pool's lock.
     pub(crate) fn join(&mut self, preferred: usize) -> Option<Seat> {
         // SAFETY: the entry is still in the pool's state, so its owner has not
         // returned and the job is alive.
         let job = unsafe { self.job.as_ref() };
+        if !job.is_welcome() {
+            return None;
+        }
+        let place = match self.orphans.pop() {
+            Some(orphan) => orphan,
+            None => self.free_place(job, preferred)?,
+        };
+        // Relaxed: under the lock, under which the owner decides that it may go.
+        job.inside.fetch_add(1, Ordering::Relaxed);
+        Some(Seat {
+            job: self.job,
+            place,
+        })
+    }
+
+    fn free_place(&mut self, job: &Job<'_>, preferred: usize) -> Option<Place> {
         // (The rollouts may be claimed by others before this worker gets to it:
         // then it leaves again. The owner removes the entry only under this lock
         // and with nobody inside.)
@@ -160,22 +284,19 @@ impl OpenJob {
             _ => self.taken.iter().position(|taken| !taken)?,
         };
         self.taken[slot] = true;
-        // Relaxed: under the lock, under which the owner decides that it may go.
-        job.inside.fetch_add(1, Ordering::Relaxed);
-        Some(Seat {
-            job: self.job,
-            slot,
-        })
+        Some(Place::new(slot))
     }
 
-    /// Gives the place back, with what was counted there. Called under the
-    /// pool's lock.
-    pub(crate) fn leave(&mut self, seat: Seat, tally: &Tally, panic: Option<String>) {
-        self.taken[seat.slot] = false;
-        self.tally.merge(tally);
-        if self.panic.is_none() {
-            self.panic = panic;
+    /// Gives the seat back, with what came of it. Called under the pool's lock.
+    /// Returns whether it has left a place for somebody else.
+    pub(crate) fn leave(&mut self, seat: &Seat, mut work: Work) -> bool {
+        let rest = work.take_rest();
+        let orphaned = rest.is_some();
+        match rest {
+            Some(place) => self.orphans.push(place),
+            None => self.taken[seat.place.slot] = false,
         }
+        self.work.merge(work);
         // SAFETY: the entry is still in the pool's state, so the job is alive.
         // Release, with the Acquire of the owner, who looks without the lock first.
         // It takes the lock, and so waits for this section to end, before it
@@ -183,26 +304,44 @@ impl OpenJob {
         unsafe { self.job.as_ref() }
             .inside
             .fetch_sub(1, Ordering::Release);
+        orphaned
     }
 
-    /// Whether `seat` is a place in this job.
+    /// Leaves a place for somebody else. Called by the owner, under the pool's lock.
+    pub(crate) fn orphan(&mut self, place: Place) {
+        self.orphans.push(place);
+    }
+
+    /// Takes a place that a thread had to leave. Called by the owner, under the pool's
+    /// lock.
+    pub(crate) fn adopt(&mut self) -> Option<Place> {
+        self.orphans.pop()
+    }
+
+    /// What came of the parts of those who have left.
+    pub(crate) fn into_work(self) -> Work {
+        self.work
+    }
+
+    /// Whether `seat` is a part in this job.
     pub(crate) fn owns(&self, seat: &Seat) -> bool {
         self.job == seat.job
     }
 }
 
 impl Seat {
-    /// The slot of this place.
+    /// The slot of this seat.
     pub(crate) fn slot(&self) -> usize {
-        self.slot
+        self.place.slot
     }
 
-    /// Works on the job until no rollouts are left.
-    pub(crate) fn work(&self) -> (Tally, Option<String>) {
+    /// Works on the job until no rollouts are left, or this thread must not go on.
+    pub(crate) fn work(&self) -> Work {
+        let place = self.place.clone();
         // SAFETY: the seat counts in `inside`, which the owner waits for, so the
-        // job is alive; the slot was free and is taken; the owner began the
-        // request before it opened the job.
-        unsafe { self.job.as_ref().participate(self.slot, &mut ()) }
+        // job is alive; the slot was free and is taken, and the place is taken up once,
+        // here; the owner began the request before it opened the job.
+        unsafe { self.job.as_ref().participate(place, &mut ()) }
     }
 }
 
@@ -269,7 +408,7 @@ mod tests {
     }
 
     #[test]
-    fn a_panic_costs_its_chunk_and_is_told() {
+    fn a_panic_costs_its_rollout_and_is_told() {
         struct Panics(usize);
         impl Observer for Panics {
             fn stepped(&mut self) {
@@ -279,13 +418,13 @@ mod tests {
         }
         with_request(|request| {
             // SAFETY: the data are used here alone, and the slot too.
-            let (tally, panic) = unsafe {
-                request.begin().unwrap();
-                Job::new(request, 2).participate(0, &mut Panics(0))
+            let work = unsafe {
+                request.begin();
+                Job::new(request, 1).participate(Place::new(0), &mut Panics(0))
             };
-            assert!(panic.unwrap().contains("the third step"));
-            // The first chunks are of one rollout each, a quarter of a half.
-            assert_eq!(tally.completed, 7);
+            assert!(work.panic.unwrap().contains("the third step"));
+            // It was in the first chunk, of two rollouts; the second one was run.
+            assert_eq!(work.tally.completed, 7);
         });
     }
 }

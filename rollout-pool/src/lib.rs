@@ -19,6 +19,7 @@
 mod busy;
 mod job;
 mod pool;
+mod spawn;
 mod sync;
 mod worker;
 

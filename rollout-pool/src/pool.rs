@@ -12,12 +12,13 @@ use std::time::Instant;
 
 use crossbeam_utils::CachePadded;
 use rollout_core::simulator::panic_text;
-use rollout_core::{Error, Observer, Request, Tally};
+use rollout_core::{Observer, Request, Tally};
 
 use crate::busy::Claimed;
-use crate::job::{Job, OpenJob, Seat};
+use crate::job::{Job, OpenJob, Place, Seat, Work};
+use crate::spawn::spawn;
 use crate::sync::{AtomicU64, Event, Guard, Lock, Ordering};
-use crate::worker;
+use crate::worker::{self, Identity};
 
 type Task = Box<dyn FnOnce() + Send>;
 
@@ -30,8 +31,10 @@ pub enum RunError {
         /// The slot.
         slot: usize,
     },
-    /// The engine failed before the first rollout. Nothing was written.
-    Refused(Error),
+    /// A thread that has seen an engine error must be retired, and the system refused
+    /// one in its place, for this reason. All rollouts were run that other threads could
+    /// run; the others are "not started".
+    NoThread(String),
     /// A part of this library panicked; the text is the panic's. The rollouts that
     /// it hit are "not started", though their rows may have been written; the
     /// others have been run.
@@ -44,7 +47,11 @@ impl fmt::Display for RunError {
             RunError::Busy { slot } => {
                 write!(f, "data[{slot}]: is in use by another request in flight")
             }
-            RunError::Refused(error) => error.fmt(f),
+            RunError::NoThread(why) => write!(
+                f,
+                "a thread must be retired after an engine error, and the system refused one in \
+                 its place: {why}"
+            ),
             RunError::Panicked(text) => write!(f, "a rollout panicked: {text}"),
         }
     }
@@ -87,8 +94,6 @@ pub fn default_nthread() -> usize {
 pub struct Pool {
     shared: Arc<Shared>,
     nthread: usize,
-    /// Taken by whoever ends the pool.
-    threads: Lock<Vec<JoinHandle<()>>>,
 }
 
 /// What the threads of a pool share.
@@ -104,6 +109,15 @@ pub(crate) struct Shared {
     /// What the first step of the last shared request took: a guess for the next
     /// one, which decides whether workers are woken and never what is computed.
     step_nanos: AtomicU64,
+    pub(crate) threads: Lock<Threads>,
+}
+
+/// The threads of a pool, as whoever ends the pool must wait for them.
+#[derive(Debug, Default)]
+pub(crate) struct Threads {
+    pub(crate) working: Vec<JoinHandle<()>>,
+    /// Those that were replaced. They have ended, or are about to.
+    pub(crate) retired: Vec<JoinHandle<()>>,
 }
 
 /// What the lock protects.
@@ -135,19 +149,31 @@ impl fmt::Debug for State {
 }
 
 impl State {
-    /// Takes a place in the oldest request that has work and a slot left.
+    /// Takes a seat in the oldest request that has work and a place left.
     pub(crate) fn join(&mut self, preferred_slot: usize) -> Option<Seat> {
         self.jobs
             .iter_mut()
             .find_map(|job| job.join(preferred_slot))
     }
 
-    /// Gives a place back.
-    pub(crate) fn leave(&mut self, seat: Seat, tally: &Tally, panic: Option<String>) {
-        let job = self.jobs.iter_mut().find(|job| job.owns(&seat));
+    /// The entry of a job that is open.
+    fn job(&mut self, job: &Job<'_>) -> &mut OpenJob {
+        let entry = self.jobs.iter_mut().find(|open| open.is(job));
+        entry.expect("only its owner removes a job")
+    }
+
+    /// Removes it.
+    fn remove(&mut self, job: &Job<'_>) -> OpenJob {
+        let entry = self.jobs.iter().position(|open| open.is(job));
+        self.jobs
+            .remove(entry.expect("only its owner removes a job"))
+    }
+
+    /// Gives a seat back. Returns whether it has left a place for somebody else.
+    pub(crate) fn leave(&mut self, seat: &Seat, work: Work) -> bool {
+        let job = self.jobs.iter_mut().find(|job| job.owns(seat));
         // The owner removes the entry only when nobody is inside.
-        job.expect("a job outlives its seats")
-            .leave(seat, tally, panic);
+        job.expect("a job outlives its seats").leave(seat, work)
     }
 }
 
@@ -203,7 +229,7 @@ impl Shared {
 
     /// Wakes sleeping workers, so that `wanted` of them are awake together with
     /// those that spin.
-    fn wake_workers(&self, state: Guard<'_, State>, wanted: usize) {
+    pub(crate) fn wake_workers(&self, state: Guard<'_, State>, wanted: usize) {
         let count = wanted.saturating_sub(state.spinning).min(state.sleeping);
         drop(state);
         self.work.wake(count as u32);
@@ -244,21 +270,17 @@ impl Pool {
             done: CachePadded::default(),
             count: AtomicU64::new(0),
             step_nanos: AtomicU64::new(UNKNOWN),
+            threads: Lock::default(),
         });
-        let pool = Pool {
-            shared,
-            nthread,
-            threads: Lock::new(Vec::new()),
-        };
-        let _signals = BlockedSignals::new();
+        let pool = Pool { shared, nthread };
+        let mut threads = pool.shared.threads.lock();
         for id in 0..nthread {
-            let shared = Arc::clone(&pool.shared);
-            let thread = thread::Builder::new()
-                .name(format!("rollout-{id}"))
-                .stack_size(8 << 20)
-                .spawn(move || worker::work(&shared, id))?;
-            pool.threads.lock().push(thread);
+            // The caller of a request usually has slot 0.
+            threads
+                .working
+                .push(worker::start(&pool.shared, id, id + 1)?);
         }
+        drop(threads);
         Ok(pool)
     }
 
@@ -329,7 +351,7 @@ impl Pool {
         let mut request = Claimed::new(request).map_err(|slot| RunError::Busy { slot })?;
         // SAFETY: the data are claimed: no other request uses them, and by the
         // promise of the request's Simulation nobody else does.
-        unsafe { request.begin() }.map_err(RunError::Refused)?;
+        unsafe { request.begin() };
         let request: &Request<'_> = &request;
 
         let helpers = self
@@ -341,16 +363,13 @@ impl Pool {
             .filter(|&slot| slot < request.ndata())
             .unwrap_or(0);
         worker::remember_slot(slot);
-        let (tally, panic) = if helpers == 0 {
+        let work = if helpers == 0 {
             // SAFETY: the job is not shared, and the request was begun.
-            unsafe { job.participate(slot, &mut ()) }
+            unsafe { drive(job, Place::new(slot), &mut ()) }
         } else {
             self.share(job, slot, helpers, request.nbatch() * request.nstep())
         };
-        match panic {
-            None => Ok(tally),
-            Some(text) => Err(RunError::Panicked(text)),
-        }
+        work.result()
     }
 
     /// Ends the pool: runs the tasks that were scheduled, and those that they
@@ -367,22 +386,22 @@ impl Pool {
         if worker::is_worker_of(&self.shared) {
             return;
         }
-        let threads = mem::take(&mut *self.threads.lock());
-        for thread in threads {
-            // A worker catches the panics of tasks; one of its own has already
-            // been printed, and there is nobody to tell.
-            let _ = thread.join();
+        loop {
+            // Until the end a thread may be replaced by another one.
+            let Threads { working, retired } = mem::take(&mut *self.shared.threads.lock());
+            if working.is_empty() && retired.is_empty() {
+                return;
+            }
+            for thread in retired.into_iter().chain(working) {
+                // A worker catches the panics of tasks; one of its own has already
+                // been printed, and there is nobody to tell.
+                let _ = thread.join();
+            }
         }
     }
 
     /// Runs a job on this thread and at most `helpers` workers.
-    fn share<'s>(
-        &'s self,
-        job: &'s Job<'s>,
-        slot: usize,
-        helpers: usize,
-        steps: usize,
-    ) -> (Tally, Option<String>) {
+    fn share<'s>(&'s self, job: &'s Job<'s>, slot: usize, helpers: usize, steps: usize) -> Work {
         let shared = &*self.shared;
         let open = OpenJob::new(job, slot);
         let mut state = shared.state.lock();
@@ -412,25 +431,71 @@ impl Pool {
             first: true,
         };
         // SAFETY: the slot was taken when the job was opened; the request was begun.
-        let (mut tally, mut panic) = unsafe { job.participate(slot, &mut invitation) };
-
-        // Acquire, with the Release in `leave`: the helpers' rows are visible. That
-        // nobody is inside and that the job is removed is one section: in between
-        // a worker could still come in, which has found rollouts left before the
-        // last of them was claimed.
-        let mut state = shared.wait_until(|| job.inside.load(Ordering::Acquire) == 0);
-        let entry = state.jobs.iter().position(|open| open.is(job));
-        let entry = state
-            .jobs
-            .remove(entry.expect("only its owner removes a job"));
-        drop(state);
-        mem::forget(bomb);
-        tally.merge(&entry.tally);
-        if panic.is_none() {
-            panic = entry.panic;
+        let mut work = unsafe { drive(job, Place::new(slot), &mut invitation) };
+        loop {
+            if let Some(rest) = work.take_rest() {
+                // There is no thread for it, unless a helper that is still inside has time.
+                shared.state.lock().job(job).orphan(rest);
+            }
+            // Acquire, with the Release in `leave`: the helpers' rows are visible. That
+            // nobody is inside and that the job is removed is one section: in between
+            // a worker could still come in, which has found rollouts left before the
+            // last of them was claimed.
+            let mut state = shared.wait_until(|| job.inside.load(Ordering::Acquire) == 0);
+            // A place that a worker had to leave, and that nobody has taken since.
+            let orphan = match work.is_refused() {
+                false => state.job(job).adopt(),
+                true => None,
+            };
+            let Some(orphan) = orphan else {
+                let entry = state.remove(job);
+                drop(state);
+                mem::forget(bomb);
+                work.merge(entry.into_work());
+                return work;
+            };
+            drop(state);
+            // SAFETY: the place was taken out of the state; the request was begun.
+            work.merge(unsafe { drive(job, orphan, &mut ()) });
         }
-        (tally, panic)
     }
+}
+
+/// Works on a job: in this thread, and once an engine error forbids that, in others,
+/// one after the other, in its place. What is left where the system has no thread is
+/// returned.
+///
+/// # Safety
+///
+/// * As for [`Job::participate`].
+unsafe fn drive(job: &Job<'_>, place: Place, observer: &mut impl Observer) -> Work {
+    let mut work = match job.is_welcome() {
+        // SAFETY: the caller's promises.
+        true => unsafe { job.participate(place, observer) },
+        false => Work::left(place),
+    };
+    while let Some(rest) = work.take_rest() {
+        let place = rest.clone();
+        let identity = Identity::get();
+        let stand_in = move || {
+            identity.assume();
+            // SAFETY: the caller's promises, which the place takes along.
+            unsafe { job.participate(place, &mut ()) }
+        };
+        // SAFETY: what the thread borrows outlives it, as it is waited for here.
+        match unsafe { spawn("rollout-caller".to_owned(), stand_in) } {
+            Ok(thread) => match thread.join() {
+                Ok(more) => work.merge(more),
+                Err(payload) => panic::resume_unwind(payload),
+            },
+            Err(why) => {
+                work.refuse(&why);
+                work.leave(rest);
+                break;
+            }
+        }
+    }
+    work
 }
 
 impl Drop for Pool {
@@ -488,48 +553,5 @@ impl Drop for AbortOnUnwind {
     fn drop(&mut self) {
         eprintln!("rollout: a panic in the middle of the pool's protocol; aborting");
         std::process::abort();
-    }
-}
-
-/// Blocks the signals that are sent to a process (not those that a thread's own
-/// fault raises) for the calling thread, until dropped. Threads started
-/// meanwhile inherit the mask and keep it, so that a host's signals arrive on the
-/// host's threads.
-struct BlockedSignals {
-    before: libc::sigset_t,
-}
-
-impl BlockedSignals {
-    fn new() -> Self {
-        const FAULTS: [libc::c_int; 7] = [
-            libc::SIGSEGV,
-            libc::SIGBUS,
-            libc::SIGFPE,
-            libc::SIGILL,
-            libc::SIGTRAP,
-            libc::SIGSYS,
-            libc::SIGABRT,
-        ];
-        // SAFETY: plain calls on two signal sets that live here; a zeroed set is
-        // a valid one.
-        unsafe {
-            let mut block: libc::sigset_t = mem::zeroed();
-            let mut before: libc::sigset_t = mem::zeroed();
-            libc::sigfillset(&mut block);
-            for signal in FAULTS {
-                libc::sigdelset(&mut block, signal);
-            }
-            libc::pthread_sigmask(libc::SIG_BLOCK, &block, &mut before);
-            Self { before }
-        }
-    }
-}
-
-impl Drop for BlockedSignals {
-    fn drop(&mut self) {
-        // SAFETY: the set was filled by `new`.
-        unsafe {
-            libc::pthread_sigmask(libc::SIG_SETMASK, &self.before, std::ptr::null_mut());
-        }
     }
 }

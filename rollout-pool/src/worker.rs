@@ -2,29 +2,55 @@
 
 use std::cell::Cell;
 use std::hint;
+use std::io;
 use std::mem;
 use std::ptr;
+use std::sync::Arc;
+use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
+use rollout_core::trap::is_spent;
+
 use crate::pool::{AbortOnUnwind, Shared, State};
+use crate::spawn::spawn;
 use crate::sync::Guard;
 
 thread_local! {
-    /// The pool that this thread belongs to, for comparison only, and its id there.
-    static WORKER: Cell<(*const Shared, i32)> = const { Cell::new((ptr::null(), -1)) };
+    /// What this thread is.
+    static IDENTITY: Cell<Identity> = const { Cell::new(Identity { pool: 0, id: -1 }) };
     /// The slot this thread had last, of whichever request: its caches know that data.
     static LAST_SLOT: Cell<usize> = const { Cell::new(0) };
+}
+
+/// What a thread is in its pool.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Identity {
+    /// The address of what the pool's threads share, for comparison only.
+    pool: usize,
+    id: i32,
+}
+
+impl Identity {
+    /// The calling thread's.
+    pub(crate) fn get() -> Self {
+        IDENTITY.get()
+    }
+
+    /// Makes it the calling thread's, which stands in for another one.
+    pub(crate) fn assume(self) {
+        IDENTITY.set(self);
+    }
 }
 
 /// The id of the calling worker in its pool, 0 .. nthread-1, or -1 on a thread
 /// that is no pool's.
 pub fn worker_id() -> i32 {
-    WORKER.get().1
+    IDENTITY.get().id
 }
 
 /// Whether the calling thread is a worker of this pool.
 pub(crate) fn is_worker_of(shared: &Shared) -> bool {
-    ptr::eq(WORKER.get().0, shared)
+    IDENTITY.get().pool == ptr::from_ref(shared).addr()
 }
 
 /// The slot that suits the calling thread best.
@@ -44,18 +70,70 @@ pub(crate) fn remember_slot(slot: usize) {
 /// (futex ping-pong between two threads, AMD EPYC, 2 CPUs, KVM, 2026-11-30).
 const SPIN: Duration = Duration::from_micros(50);
 
-/// The life of worker `id`: until the pool stops and no task is left.
-pub(crate) fn work(shared: &Shared, id: usize) {
-    WORKER.set((shared, id as i32));
-    // The caller of a request usually has slot 0.
-    remember_slot(id + 1);
+/// Starts worker `id`, which prefers this slot.
+///
+/// # Errors
+///
+/// When the system refuses.
+pub(crate) fn start(shared: &Arc<Shared>, id: usize, slot: usize) -> io::Result<JoinHandle<()>> {
+    let shared = Arc::clone(shared);
+    let body = move || {
+        let pool = Arc::as_ptr(&shared).addr();
+        Identity {
+            pool,
+            id: id as i32,
+        }
+        .assume();
+        remember_slot(slot);
+        work(&shared, id);
+    };
+    // SAFETY: nothing is borrowed.
+    unsafe { spawn(format!("rollout-{id}"), body) }
+}
 
+/// Starts a thread in place of the calling worker, which ends then.
+///
+/// # Errors
+///
+/// When the system refuses.
+fn replace(shared: &Arc<Shared>, id: usize) -> io::Result<()> {
+    let mut threads = shared.threads.lock();
+    let thread = start(shared, id, preferred_slot())?;
+    // (Whoever ends the pool may have taken the list already, and waits.)
+    let me = thread::current().id();
+    if let Some(i) = threads.working.iter().position(|t| t.thread().id() == me) {
+        let me = threads.working.swap_remove(i);
+        threads.working.push(thread);
+        let retired = mem::replace(&mut threads.retired, vec![me]);
+        drop(threads);
+        for thread in retired {
+            // Its panics were caught (`Pool::end`).
+            let _ = thread.join();
+        }
+    } else {
+        threads.working.push(thread);
+    }
+    Ok(())
+}
+
+/// The life of worker `id`: until the pool stops and no task is left, or until an
+/// engine error has spent this thread and another one has its place.
+fn work(shared: &Arc<Shared>, id: usize) {
     // Panics of tasks and rollouts are caught where they are run. One in the
     // worker's own steps would leave its seat taken and its caller waiting.
     let bomb = AbortOnUnwind;
     let mut worked = false;
     let mut state = shared.state.lock();
     loop {
+        // (A task can have done it, or the system has refused a thread before.)
+        if is_spent() && !state.stopping {
+            drop(state);
+            if replace(shared, id).is_ok() {
+                mem::forget(bomb);
+                return;
+            }
+            state = shared.state.lock();
+        }
         if let Some(task) = state.tasks.pop_front() {
             drop(state);
             state = shared.run_task(task);
@@ -63,10 +141,23 @@ pub(crate) fn work(shared: &Shared, id: usize) {
         } else if let Some(seat) = state.join(preferred_slot()) {
             drop(state);
             remember_slot(seat.slot());
-            let (tally, panic) = seat.work();
+            let mut work = seat.work();
+            // The other thread is there before the place is free for it.
+            let replaced = work.is_unfinished().then(|| replace(shared, id));
+            if let Some(Err(why)) = &replaced {
+                work.refuse(why);
+            }
             state = shared.state.lock();
-            state.leave(seat, &tally, panic);
+            if state.leave(&seat, work) {
+                shared.work.advance();
+                shared.wake_workers(state, 1);
+                state = shared.state.lock();
+            }
             state = shared.tell_waiters(state);
+            if let Some(Ok(())) = replaced {
+                mem::forget(bomb);
+                return;
+            }
             worked = true;
         } else if state.stopping {
             mem::forget(bomb);

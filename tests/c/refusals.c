@@ -458,6 +458,8 @@ static void r10_every_entry_refuses_null(void) {
   NULL_NAMES(rollout_pool_wait_count(NULL, 0, &error), "pool");
   NULL_NAMES(rollout_run(NULL, &request, &error), "pool");
   NULL_NAMES(rollout_run(pool, NULL, &error), "request");
+  NULL_NAMES(rollout_guard(NULL, task, NULL, &error), "engine");
+  NULL_NAMES(rollout_guard(request.engine, NULL, NULL, &error), "call");
   CHECK(nthread == 7 && count == 7);
   rollout_pool_destroy(NULL);
 
@@ -468,6 +470,7 @@ static void r10_every_entry_refuses_null(void) {
   CHECK_STATUS(rollout_pool_reset_count(NULL, NULL), null_pointer, NULL);
   CHECK_STATUS(rollout_pool_wait_count(NULL, 0, NULL), null_pointer, NULL);
   CHECK_STATUS(rollout_run(NULL, NULL, NULL), null_pointer, NULL);
+  CHECK_STATUS(rollout_guard(NULL, NULL, NULL, NULL), null_pointer, NULL);
 
   request = valid();
   request.engine = NULL;

@@ -1,0 +1,409 @@
+// The trap: engine calls that may end in a jump.
+//
+// MuJoCo reports an error by calling a handler that must not return, so a longjmp out
+// of it is the only way on. Between the setjmp below and the handler there are frames
+// of the engine and of this file, never one of Rust's. `trap.rs` has the other side.
+//
+// The engine looks for a handler in two places: first the thread's own, then the
+// process's. Ours is the thread's for as long as the calls last, and then what was
+// there before is put back, so a thread that is outside the engine never has it.
+// Where the engine has no handlers of threads, ours is the process's while anybody
+// needs it (`rollout_trap_enter`).
+
+#include <setjmp.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "rollout.h"
+
+// One call of a list: which, its state spec (for HEALTHY the number of warning
+// counters), and what it reads or writes.
+typedef struct Call {
+  uint32_t operation;
+  uint32_t spec;
+  void* values;
+} Call;
+
+enum { FORGET = 0, SIZE = 1, RESET = 2, SET = 3, GET = 4, STEP = 5, HEALTHY = 6 };
+
+// What a list came to.
+enum { DONE = 0, FAILED = 1, WARNED = 2 };
+
+// Distance between two warning counters, in counters.
+enum { WARNING_STRIDE = 2 };
+
+// The kinds of handlers: of a text that is an error or a warning, or of any message.
+enum { ERROR = 0, WARNING = 1, LOG = 2, NKIND = 3 };
+
+// An arming, on this thread's stack. They nest where a callback of the engine calls the
+// library.
+typedef struct Frame {
+  jmp_buf recover;
+  const RolloutHooks* hooks;
+  struct Frame* outer;
+  // What the thread had before; ours for a kind that the engine does not have.
+  RolloutHandler before[NKIND];
+  // Not zero while a callback of the engine is inside the library: whatever errs then
+  // has frames of Rust below it, and does not end here.
+  int outside;
+} Frame;
+
+static __thread Frame* innermost = NULL;
+
+// Why this thread's last list of calls has failed: what MuJoCo's messages hold, and a
+// function's name.
+static __thread char reason[1280];
+
+// This thread has seen an error of an engine whose threads must then be retired.
+static __thread char spent = 0;
+
+// The process's handlers, one state for all threads.
+static struct {
+  char locked;
+  // How many need ours.
+  size_t users;
+  RolloutHooks hooks;
+  // What the process had before; stays when ours are gone.
+  RolloutHandler before[NKIND];
+} process;
+
+// The sections are a few dozen instructions long.
+static void lock(void) {
+  while (__atomic_test_and_set(&process.locked, __ATOMIC_ACQUIRE)) {
+  }
+}
+
+static void unlock(void) { __atomic_clear(&process.locked, __ATOMIC_RELEASE); }
+
+static int of_threads(const RolloutHooks* hooks) {
+  return hooks->exchange_thread_log || hooks->set_thread_error;
+}
+
+static int of_process(const RolloutHooks* hooks) {
+  return hooks->exchange_process_log || hooks->process_error;
+}
+
+// ---------------------------------------------------------------- handlers
+
+static void on_error(const void* text);
+static void on_warning(const void* text);
+static void on_log(const void* message);
+
+static const RolloutHandler OURS[NKIND] = {on_error, on_warning, on_log};
+
+// The arming that an error or warning of this thread belongs to; none if there is
+// none, or if it is somebody else's.
+static Frame* armed(void) { return innermost && !innermost->outside ? innermost : NULL; }
+
+static void saw_error(const RolloutHooks* hooks) {
+  if (hooks->flags & ROLLOUT_HOOKS_RETIRE_THREAD) {
+    spent = 1;
+  }
+}
+
+// Leaves the engine. `function`, where the error comes from, may be NULL.
+static void __attribute__((noreturn)) leave(Frame* frame, const char* function, const char* text) {
+  if (function) {
+    snprintf(reason, sizeof(reason), "%s: %s", function, text);
+  } else {
+    snprintf(reason, sizeof(reason), "%s", text);
+  }
+  saw_error(frame->hooks);
+  longjmp(frame->recover, 1);
+}
+
+static RolloutHandler process_handler(const RolloutHooks* hooks, int kind) {
+  if (kind == LOG) {
+    return hooks->get_process_log ? hooks->get_process_log() : on_log;
+  }
+  if (!hooks->process_error) {
+    return OURS[kind];
+  }
+  return kind == ERROR ? *hooks->process_error : *hooks->process_warning;
+}
+
+// What the engine would have called without us: the thread's handler, which is with
+// the first arming that found one, or else the process's. NULL if there is none.
+static RolloutHandler before(int kind) {
+  RolloutHandler handler = OURS[kind];
+  const Frame* frame;
+  for (frame = innermost; frame && handler == OURS[kind]; frame = frame->outer) {
+    handler = frame->before[kind];
+  }
+  if (handler && handler != OURS[kind]) {
+    return handler;
+  }
+  handler = innermost ? process_handler(innermost->hooks, kind) : OURS[kind];
+  if (handler == OURS[kind]) {
+    lock();
+    handler = process.before[kind];
+    unlock();
+  }
+  return handler;
+}
+
+static void on_error(const void* text) {
+  RolloutHandler handler;
+  Frame* frame = armed();
+  if (frame) {
+    leave(frame, NULL, (const char*)text);
+  }
+  handler = before(ERROR);
+  if (handler) {
+    handler(text);
+    return;
+  }
+  // As the engine does where nobody handles its errors.
+  fprintf(stderr, "ERROR: %s\n", (const char*)text);
+  exit(EXIT_FAILURE);
+}
+
+static void on_warning(const void* text) {
+  RolloutHandler handler;
+  // Ours are counted in the data, where the library finds them.
+  if (armed()) {
+    return;
+  }
+  handler = before(WARNING);
+  if (handler) {
+    handler(text);
+  } else {
+    fprintf(stderr, "WARNING: %s\n", (const char*)text);
+  }
+}
+
+static void on_log(const void* message) {
+  Frame* frame = armed();
+  if (frame) {
+    const RolloutHooks* hooks = frame->hooks;
+    const char* bytes = (const char*)message;
+    int level = *(const int*)(const void*)(bytes + hooks->log_level);
+    if (level == hooks->log_error) {
+      leave(frame, *(const char* const*)(const void*)(bytes + hooks->log_function),
+            bytes + hooks->log_text);
+    }
+    // Not by a jump, which would leave the engine in the belief that it is still inside
+    // its handler: it would never report anything again.
+    if (level == hooks->log_warning) {
+      return;
+    }
+  }
+  before(LOG)(message);
+}
+
+// ---------------------------------------------------------------- arming
+
+static void arm(Frame* frame) {
+  const RolloutHooks* hooks = frame->hooks;
+  frame->outer = innermost;
+  frame->outside = 0;
+  frame->before[ERROR] = on_error;
+  frame->before[WARNING] = on_warning;
+  frame->before[LOG] = on_log;
+  innermost = frame;
+  if (hooks->exchange_thread_log) {
+    frame->before[LOG] = hooks->exchange_thread_log(on_log);
+  } else if (hooks->set_thread_error) {
+    frame->before[ERROR] = hooks->get_thread_error();
+    frame->before[WARNING] = hooks->get_thread_warning();
+    hooks->set_thread_error(on_error);
+    hooks->set_thread_warning(on_warning);
+  }
+}
+
+static void disarm(Frame* frame) {
+  const RolloutHooks* hooks = frame->hooks;
+  if (hooks->exchange_thread_log) {
+    hooks->exchange_thread_log(frame->before[LOG]);
+  } else if (hooks->set_thread_error) {
+    hooks->set_thread_error(frame->before[ERROR]);
+    hooks->set_thread_warning(frame->before[WARNING]);
+  }
+  innermost = frame->outer;
+}
+
+// Calls `body(user)`. Returns 0 if that returned, and 1 if the engine left it by an
+// error, for `reason`.
+static int trapped(const RolloutHooks* hooks, void (*body)(void*), void* user) {
+  Frame frame;
+  int failed;
+  if (!of_threads(hooks) && !of_process(hooks)) {
+    body(user);
+    return 0;
+  }
+  frame.hooks = hooks;
+  // Before the setjmp, so that nothing in this function changes after it.
+  arm(&frame);
+  if (_setjmp(frame.recover) == 0) {
+    body(user);
+    failed = 0;
+  } else {
+    failed = 1;
+  }
+  disarm(&frame);
+  return failed;
+}
+
+// ---------------------------------------------------------------- lists of calls
+
+typedef struct List {
+  const RolloutEngine* engine;
+  const void* model;
+  void* data;
+  const Call* calls;
+  size_t ncall;
+  int result;
+} List;
+
+static int healthy(const Call* call) {
+  const int32_t* number = (const int32_t*)call->values;
+  uint32_t kind;
+  for (kind = 0; kind < call->spec; kind++) {
+    if (number[kind * WARNING_STRIDE] != 0) {
+      return 0;
+    }
+  }
+  return 1;
+}
+
+static void run(void* user) {
+  List* list = (List*)user;
+  const RolloutEngine* engine = list->engine;
+  const void* model = list->model;
+  void* data = list->data;
+  const Call* call;
+  for (call = list->calls; call < list->calls + list->ncall; call++) {
+    switch (call->operation) {
+      case FORGET:
+        if (engine->take_error) {
+          engine->take_error(data, reason, sizeof(reason));
+        }
+        continue;
+      case SIZE:
+        // Needs no data, and so has none whose errors could be asked for.
+        *(int*)call->values = engine->state_size(model, call->spec);
+        continue;
+      case RESET:
+        engine->reset(model, data);
+        break;
+      case SET:
+        engine->set_state(model, data, (const double*)call->values, call->spec);
+        break;
+      case GET:
+        engine->get_state(model, data, (double*)call->values, call->spec);
+        break;
+      case STEP:
+        engine->step(model, data);
+        break;
+      case HEALTHY:
+        if (healthy(call)) {
+          continue;
+        }
+        list->result = WARNED;
+        return;
+    }
+    if (engine->take_error && engine->take_error(data, reason, sizeof(reason))) {
+      // An engine that forgets to end its text shall not make anybody read on.
+      reason[sizeof(reason) - 1] = '\0';
+      saw_error(&engine->hooks);
+      list->result = FAILED;
+      return;
+    }
+  }
+}
+
+// Makes a list of calls, up to the first that fails.
+int rollout_trap_run(const RolloutEngine* engine, const void* model, void* data, const Call* calls,
+                     size_t ncall) {
+  List list;
+  list.engine = engine;
+  list.model = model;
+  list.data = data;
+  list.calls = calls;
+  list.ncall = ncall;
+  list.result = DONE;
+  return trapped(&engine->hooks, run, &list) ? FAILED : list.result;
+}
+
+// Why this thread's last list of calls has failed.
+const char* rollout_trap_reason(void) { return reason; }
+
+// Runs `call(user)` as if it were a call of the engine.
+int rollout_trap_call(const RolloutHooks* hooks, void (*call)(void*), void* user) {
+  return trapped(hooks, call, user);
+}
+
+// Whether this thread has seen an error of an engine whose threads must be retired.
+int rollout_trap_spent(void) { return spent; }
+
+// ---------------------------------------------------------------- around the calls
+
+// Tells the innermost arming, if there is one, that a callback is inside the library,
+// until `rollout_trap_return`.
+void* rollout_trap_outside(void) {
+  if (innermost) {
+    innermost->outside++;
+  }
+  return innermost;
+}
+
+void rollout_trap_return(void* frame) { ((Frame*)frame)->outside--; }
+
+// Keeps what the process had before. Ours can be there already: a host that has saved
+// it earlier and put it back now.
+static void found(int kind, RolloutHandler handler) {
+  if (handler != OURS[kind]) {
+    process.before[kind] = handler;
+  }
+}
+
+// Makes our handlers the process's, if the engine has no handlers of threads: until as
+// many calls of `rollout_trap_leave`. Returns whether there is anything to leave.
+int rollout_trap_enter(const RolloutHooks* hooks) {
+  int ours = 1;
+  if (of_threads(hooks) || !of_process(hooks)) {
+    return 0;
+  }
+  lock();
+  if (process.users == 0) {
+    process.hooks = *hooks;
+    if (hooks->exchange_process_log) {
+      found(LOG, hooks->exchange_process_log(on_log));
+    } else {
+      found(ERROR, *hooks->process_error);
+      found(WARNING, *hooks->process_warning);
+      *hooks->process_error = on_error;
+      *hooks->process_warning = on_warning;
+    }
+  } else {
+    // A second copy of the engine in this process gets no handlers meanwhile: a message
+    // does not say whose it is.
+    ours = process.hooks.exchange_process_log == hooks->exchange_process_log &&
+           process.hooks.process_error == hooks->process_error;
+  }
+  process.users += (size_t)ours;
+  unlock();
+  return ours;
+}
+
+void rollout_trap_leave(void) {
+  const RolloutHooks* hooks = &process.hooks;
+  lock();
+  if (--process.users == 0) {
+    // What the host has set meanwhile stays.
+    if (hooks->exchange_process_log) {
+      RolloutHandler last = hooks->exchange_process_log(process.before[LOG]);
+      if (last != on_log) {
+        hooks->exchange_process_log(last);
+      }
+    } else {
+      if (*hooks->process_error == on_error) {
+        *hooks->process_error = process.before[ERROR];
+      }
+      if (*hooks->process_warning == on_warning) {
+        *hooks->process_warning = process.before[WARNING];
+      }
+    }
+  }
+  unlock();
+}

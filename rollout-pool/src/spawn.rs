@@ -1,0 +1,85 @@
+//! How the pool starts a thread.
+
+use std::io;
+use std::mem;
+use std::thread::{self, JoinHandle};
+
+/// Bytes of a thread's stack, as many as the main thread usually has: a step runs deep,
+/// and callbacks of the host have the rest.
+const STACK_SIZE: usize = 8 << 20;
+
+/// Starts a thread with this name, which asynchronous signals leave alone.
+///
+/// # Errors
+///
+/// When the system refuses.
+///
+/// # Safety
+///
+/// * What `body` borrows lives until the thread has ended.
+pub(crate) unsafe fn spawn<T: Send>(
+    name: String,
+    body: impl FnOnce() -> T + Send,
+) -> io::Result<JoinHandle<T>> {
+    #[cfg(test)]
+    if tests::REFUSE.get() {
+        return Err(io::Error::other("a test refuses threads"));
+    }
+    let _signals = BlockedSignals::new();
+    let builder = thread::Builder::new().name(name).stack_size(STACK_SIZE);
+    // SAFETY: the caller's promise.
+    unsafe { builder.spawn_unchecked(body) }
+}
+
+/// Blocks the signals that are sent to a process (not those that a thread's own
+/// fault raises) for the calling thread, until dropped. Threads started
+/// meanwhile inherit the mask and keep it, so that a host's signals arrive on the
+/// host's threads.
+struct BlockedSignals {
+    before: libc::sigset_t,
+}
+
+impl BlockedSignals {
+    fn new() -> Self {
+        const FAULTS: [libc::c_int; 7] = [
+            libc::SIGSEGV,
+            libc::SIGBUS,
+            libc::SIGFPE,
+            libc::SIGILL,
+            libc::SIGTRAP,
+            libc::SIGSYS,
+            libc::SIGABRT,
+        ];
+        // SAFETY: plain calls on two signal sets that live here; a zeroed set is
+        // a valid one.
+        unsafe {
+            let mut block: libc::sigset_t = mem::zeroed();
+            let mut before: libc::sigset_t = mem::zeroed();
+            libc::sigfillset(&mut block);
+            for signal in FAULTS {
+                libc::sigdelset(&mut block, signal);
+            }
+            libc::pthread_sigmask(libc::SIG_BLOCK, &block, &mut before);
+            Self { before }
+        }
+    }
+}
+
+impl Drop for BlockedSignals {
+    fn drop(&mut self) {
+        // SAFETY: the set was filled by `new`.
+        unsafe {
+            libc::pthread_sigmask(libc::SIG_SETMASK, &self.before, std::ptr::null_mut());
+        }
+    }
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use std::cell::Cell;
+
+    thread_local! {
+        /// The system refuses the threads that this one asks for.
+        pub(crate) static REFUSE: Cell<bool> = const { Cell::new(false) };
+    }
+}
