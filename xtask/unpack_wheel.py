@@ -25,9 +25,8 @@ def main() -> None:
             target = pathlib.Path(folder, subfolder)
             target.mkdir(parents=True, exist_ok=True)
             for path in matching:
-                with archive.open(str(path)) as source:
-                    with open(target / path.name, "wb") as copy:
-                        shutil.copyfileobj(source, copy)
+                with archive.open(str(path)) as source, open(target / path.name, "wb") as copy:
+                    shutil.copyfileobj(source, copy)
 
 
 main()

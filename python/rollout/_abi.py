@@ -8,8 +8,18 @@ from __future__ import annotations
 
 import ctypes
 import struct
-from ctypes import POINTER, Structure, c_char, c_char_p, c_int32, c_int64, c_size_t
-from ctypes import c_uint32, c_uint64, c_void_p
+from ctypes import (
+    POINTER,
+    Structure,
+    c_char,
+    c_char_p,
+    c_int32,
+    c_int64,
+    c_size_t,
+    c_uint32,
+    c_uint64,
+    c_void_p,
+)
 from typing import Any
 
 ABI_VERSION = 1

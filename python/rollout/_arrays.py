@@ -51,11 +51,16 @@ def as_input(name: str, value: object, ndim: int) -> Array:
         flags = value.flags
         if flags.carray and flags.owndata:
             return value
+    check_kind(name, value, ndim)
+    return readable(with_axes(np.asarray(value), ndim))
+
+
+def check_kind(name: str, value: object, ndim: int) -> None:
+    """Refuses what is neither an array nor a float, and too many axes."""
     if not isinstance(value, (_ndarray, float)):
         raise ValueError(f"{name} must be a numpy array or float")
     if np.ndim(value) > ndim:
         raise ValueError(f"{name} can have at most {ndim} dimensions")
-    return readable(with_axes(np.asarray(value), ndim))
 
 
 def readable(array: npt.NDArray[Any]) -> Array:
@@ -94,6 +99,7 @@ def as_output(name: str, array: object) -> Array:
     Raises:
         ValueError: it cannot be written in place.
     """
+    check_kind(name, array, 3)
     if not isinstance(array, _ndarray):
         raise ValueError(f"{name} must be an array, since results are written to it")
     flags = array.flags

@@ -208,11 +208,8 @@ def _hash(values: tuple[Any, ...]) -> int:
 
 def _structure(model: mujoco.MjModel) -> int:
     """A signature of what a data is made for besides its sizes; 0 if it is not known."""
-    if model.nplugin:
-        # A data carries the settings of its plugins.
-        plugins = (model.plugin.tobytes(), bytes(model.plugin_attr))
-    else:
-        plugins = ()
+    # A data carries the settings of its plugins.
+    plugins = (model.plugin.tobytes(), bytes(model.plugin_attr)) if model.nplugin else None
     if _HAS_SIGNATURE:
         # Zero where the model was loaded from MJB.
         tree = model.signature
@@ -255,9 +252,7 @@ def describe(
     first = models[0]
     # A data that was made from the one model of the request fits it, which is nearly
     # always so and needs no signature.
-    plain = (
-        len(models) == 1 and _DATA_KNOWS_MODEL and all(one.model is first for one in data)
-    )
+    plain = len(models) == 1 and _DATA_KNOWS_MODEL and all(one.model is first for one in data)
     for i, model in enumerate(models):
         nplugin = model.nplugin
         # Plugins may keep state of their own, and which trees sleep is not in the state.

@@ -17,6 +17,11 @@ _pack_request = _abi.packer(_abi.Request).pack_into
 _REQUEST_SIZE = ctypes.sizeof(_abi.Request)
 _run = library.rollout_run
 
+_MOST_THREADS = (1 << 31) - 1
+
+# Outcomes are only read to list failed rollouts; a call of many rollouts does without.
+_MOST_OUTCOMES = 32_768
+
 # Counts the forks between the first process and this one.
 _process = 0
 
@@ -47,11 +52,11 @@ class Pool:
                 them, so the pool itself has one less.
 
         Raises:
-            ValueError: `nthread` is negative.
+            ValueError: `nthread` is negative, or no number that the library can take.
             RuntimeError: the system refuses to start that many threads.
         """
-        if nthread < 0:
-            raise ValueError(f"nthread must be non-negative, got {nthread}")
+        if not 0 <= nthread <= _MOST_THREADS:
+            raise ValueError(f"nthread must be in 0 .. {_MOST_THREADS}, got {nthread}")
         handle = ctypes.c_void_p()
         error = _abi.Error()
         if library.rollout_pool_create(
@@ -107,7 +112,8 @@ class Pool:
             Overlap: an array that is written shares memory with another one.
             ValueError: the library refuses an argument.
             mujoco.FatalError: a rollout ended with an error of the engine; `rollouts` of
-                the exception lists all that did. The others have been run.
+                the exception lists all that did, or the first of more than 32,768. The
+                others have been run.
             RuntimeError: everything else.
         """
         if not self.is_alive():
@@ -116,7 +122,8 @@ class Pool:
             call = self._idle.pop()
         except IndexError:
             call = _Call()
-        call.reserve(len(models), len(data), nbatch)
+        noutcome = nbatch if nbatch <= _MOST_OUTCOMES else 0
+        call.reserve(len(models), len(data), noutcome)
         _mujoco.describe(models, data, call.models, call.data)
         _pack_request(
             call.request,
@@ -136,16 +143,20 @@ class Pool:
             *control,
             *state,
             *sensordata,
-            call.outcomes_address,
-            nbatch,
+            call.outcomes_address if noutcome else 0,
+            noutcome,
             0,
             0,
             0,
             chunk_size,
         )
-        if _run(self._handle, call.request_pointer, call.error_pointer):
-            _raise(call, nbatch)
-        self._idle.append(call)
+        try:
+            if _run(self._handle, call.request_pointer, call.error_pointer):
+                _raise(call)
+        except SystemError as error:
+            raise _first_cause(error) from None
+        finally:
+            self._idle.append(call)
 
 
 class _Call:
@@ -156,16 +167,16 @@ class _Call:
         self.request_pointer = ctypes.c_void_p(ctypes.addressof(self.request))
         self.error = _abi.Error()
         self.error_pointer = ctypes.c_void_p(ctypes.addressof(self.error))
-        self._room = (0, 0, 0)
+        self._room = (-1, -1, -1)
 
-    def reserve(self, nmodel: int, ndata: int, nbatch: int) -> None:
+    def reserve(self, nmodel: int, ndata: int, noutcome: int) -> None:
         """Makes room for a request of these sizes."""
-        room = (nmodel, ndata, nbatch)
+        room = (nmodel, ndata, noutcome)
         if room == self._room:
             return
         self.models = ctypes.create_string_buffer(nmodel * ctypes.sizeof(_abi.Model))
         self.data = ctypes.create_string_buffer(ndata * ctypes.sizeof(_abi.Data))
-        self.outcomes = (_abi.Outcome * nbatch)()
+        self.outcomes = (_abi.Outcome * noutcome)()
         self.models_address = ctypes.addressof(self.models)
         self.data_address = ctypes.addressof(self.data)
         self.outcomes_address = ctypes.addressof(self.outcomes)
@@ -176,16 +187,28 @@ class Overlap(ValueError):
     """An array that is written shares memory with another one."""
 
 
-def _raise(call: _Call, nbatch: int) -> None:
+def _first_cause(error: BaseException) -> BaseException:
+    """What a callback of MuJoCo that is a Python function has raised on this thread.
+
+    It ends its rollout by an error of the engine, and is still set when the call returns.
+    Python wraps it then, and each time that a callback was called meanwhile.
+    """
+    while isinstance(error, SystemError) and error.__cause__ is not None:
+        error = error.__cause__
+    return error
+
+
+def _raise(call: _Call) -> None:
+    """Raises what the library has reported."""
     status = call.error.status
     text = call.error.text.decode(errors="replace")
     if status == _abi.STATUS_ROLLOUTS_FAILED:
         error = mujoco.FatalError(text)
         error.rollouts = [
             rollout
-            for rollout in range(nbatch)
-            if call.outcomes[rollout].status == _abi.OUTCOME_ENGINE_ERROR
-        ]
+            for rollout, outcome in enumerate(call.outcomes)
+            if outcome.status == _abi.OUTCOME_ENGINE_ERROR
+        ] or [call.error.index]
         raise error
     if status == _abi.STATUS_OVERLAP:
         raise Overlap(text)

@@ -14,8 +14,17 @@ import mujoco
 import numpy as np
 import numpy.typing as npt
 
-from rollout._arrays import Array, as_input, as_output, check_size, check_trailing
-from rollout._arrays import infer, place, readable, rows
+from rollout._arrays import (
+    Array,
+    as_input,
+    as_output,
+    check_size,
+    check_trailing,
+    infer,
+    place,
+    readable,
+    rows,
+)
 from rollout._mujoco import CTRL, FULL_PHYSICS, USER
 from rollout._pool import Overlap, Pool
 
@@ -342,8 +351,8 @@ def _run_unchecked(
     models = _list_of(_MjModel, "model", model)
     if len(models) < nbatch:
         raise ValueError(f"nbatch is {nbatch} but model is length {len(models)}")
-    models = _distinct(models[:nbatch])
-    _list_of(_MjData, "data", data)
+    models = _distinct(models[: max(nbatch, 1)])
+    data = _list_of(_MjData, "data", data)
     first = models[0]
     nstate = _state_size(first, FULL_PHYSICS)
 
@@ -409,28 +418,33 @@ def _dispatch(
             )
     if not nbatch:
         return
-    options = (models, data, nbatch, nstep, int(control_spec), chunk_size or 0)
+    chunk_size = min(chunk_size or 0, nbatch)
+    options = (models, data, nbatch, nstep, int(control_spec), chunk_size)
     outputs = (place(state), place(sensordata))
     try:
         pool.run(*options, rows(starts), rows(warmstarts), rows(controls), *outputs)
     except Overlap:
         # An input that shares memory with an output is read before anything is written,
         # as if it had been copied; and so it is. Other overlaps are refused again.
-        inputs = (None if one is None else one.copy() for one in (starts, warmstarts, controls))
-        pool.run(*options, *map(rows, inputs), *outputs)
+        inputs = [None if one is None else one.copy() for one in (starts, warmstarts, controls)]
+        first, second, third = map(rows, inputs)
+        pool.run(*options, first, second, third, *outputs)
 
 
 def _integer(name: str, value: object) -> int:
     if not isinstance(value, (int, np.integer)) or isinstance(value, bool):
         raise ValueError(f"{name} must be an integer")
+    if value >> 63 not in (0, -1):
+        raise ValueError(f"{name} is {value}, which no array can have")
     return int(value)
 
 
 def _list_of(kind: type, name: str, values: Any) -> list[Any]:
-    """A list of instances of a class, made of one or of a sequence."""
+    """A new list of instances of a class, made of one or of a sequence."""
     if isinstance(values, kind):
         return [values]
-    items = values if isinstance(values, list) else list(values)
+    # A list of our own: the caller's may change before the rollouts are done.
+    items = list(values)
     if not items:
         raise ValueError(f"The list of {name} instances is empty")
     for i, item in enumerate(items):

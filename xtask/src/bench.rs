@@ -1,10 +1,10 @@
-//! The verb `bench`: builds and runs `bench/bench.c`, which measures the library
-//! and its peers beside each other in one run.
+//! The verb `bench`: `bench/bench.c` and `bench/bench.py`, each of which measures the
+//! library and its peers beside each other in one run.
 
 use std::fs;
 use std::path::{self, PathBuf};
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 use pico_args::Arguments;
 use xshell::cmd;
 
@@ -16,13 +16,11 @@ use crate::workspace::Workspace;
 pub(crate) fn main(workspace: &Workspace, mut arguments: Arguments) -> Result<()> {
     let rounds: u32 = arguments.opt_value_from_str("--rounds")?.unwrap_or(15);
     let threads: Option<u32> = arguments.opt_value_from_str("--threads")?;
-    let json: Option<PathBuf> = arguments.opt_value_from_str("--json")?;
+    let output: Option<PathBuf> = arguments.opt_value_from_str("--output")?;
     crate::no_more(arguments)?;
-
-    let folder = workspace.target("bench");
     // A path of the user's is relative to where the user is.
-    let json = path::absolute(json.unwrap_or_else(|| folder.join("bench.json")))?;
-    fs::create_dir_all(json.parent().context("--json names no file")?)?;
+    let output = path::absolute(output.unwrap_or_else(|| workspace.target("bench")))?;
+    fs::create_dir_all(&output)?;
 
     let deps = Deps::new(workspace)?;
     let unit = Unit {
@@ -31,20 +29,35 @@ pub(crate) fn main(workspace: &Workspace, mut arguments: Arguments) -> Result<()
         source: workspace.path("bench/bench.c"),
         mujoco: Some(deps.newest_mujoco()?),
     };
-    let binary = folder.join("bench");
+    let binary = workspace.target("bench/bench");
     unit.link(workspace, &binary)?;
 
     let shell = workspace.shell()?;
     let suite = deps.suite()?;
-    let rounds = rounds.to_string();
-    let threads = threads.map(|n| ["--threads".to_owned(), n.to_string()]);
-    let threads = threads.iter().flatten();
-    cmd!(
+    let mut options = vec!["--rounds".to_owned(), rounds.to_string()];
+    if let Some(threads) = threads {
+        options.extend(["--threads".to_owned(), threads.to_string()]);
+    }
+    let options = &options;
+    let [of_c, of_python] = ["c.json", "python.json"].map(|name| output.join(name));
+
+    println!("In C\n");
+    let program = cmd!(shell, "{binary} {suite} {options...} --json {of_c}");
+    program.quiet().run()?;
+
+    println!("\nIn Python\n");
+    let python = deps.newest_python()?.interpreter();
+    let program = cmd!(
         shell,
-        "{binary} {suite} --rounds {rounds} --json {json} {threads...}"
-    )
-    .quiet()
-    .run()?;
-    println!("The numbers are in {}", json.display());
+        "{python} bench/bench.py --suite {suite} {options...} --json {of_python}"
+    );
+    let program = program.env("PYTHONPATH", workspace.package()?);
+    program.quiet().run()?;
+
+    println!(
+        "\nThe numbers are in {} and {}",
+        of_c.display(),
+        of_python.display()
+    );
     Ok(())
 }

@@ -20,17 +20,17 @@ use std::fmt;
 use std::fs;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 use pico_args::Arguments;
 
-use crate::UsageError;
 use crate::cc::{Compiler, Language, Unit};
 use crate::deps::{Deps, Mujoco};
 use crate::in_order::in_order;
 use crate::program;
-use crate::releases::{Plan, Release};
+use crate::releases::{self, Plan, Release};
 use crate::workspace::Workspace;
 
 /// Jobs at a time. Programs under test have threads of their own.
@@ -56,24 +56,15 @@ pub(crate) fn all(workspace: &Workspace, deps: &Deps<'_>) -> Result<()> {
     run(workspace, deps, &choose(deps, &[])?)
 }
 
+/// The releases that are named, to be run, or else all as they are on the list.
 fn choose(deps: &Deps<'_>, named: &[String]) -> Result<Vec<Release>> {
-    if let Some(unknown) = named
-        .iter()
-        .find(|name| deps.releases().all(|release| release.version != **name))
-    {
-        let message = format!("release {unknown} is not in tests/mujoco-releases.txt");
-        return Err(UsageError::new(message).into());
-    }
-    let releases = deps.releases().filter_map(|release| {
-        if named.is_empty() {
-            return Some(release.clone());
+    let mut releases = releases::choose(deps.releases(), named)?;
+    if !named.is_empty() {
+        for release in &mut releases {
+            release.plan = Plan::Run;
         }
-        named.contains(&release.version).then(|| Release {
-            plan: Plan::Run,
-            ..release.clone()
-        })
-    });
-    Ok(releases.collect())
+    }
+    Ok(releases)
 }
 
 fn run(workspace: &Workspace, deps: &Deps<'_>, releases: &[Release]) -> Result<()> {
@@ -196,8 +187,11 @@ impl<'a> Job<'a> {
             Kind::Program => {
                 let empty = self.folder.join("empty");
                 fs::create_dir_all(&empty)?;
-                let arguments = [folders.models.as_path(), folders.suite.as_path()];
-                let outcome = program::run(&output, &arguments, &empty, &self.folder, LIMIT)?;
+                let mut command = Command::new(&output);
+                command
+                    .args([&folders.models, &folders.suite])
+                    .current_dir(&empty);
+                let outcome = program::run(&mut command, &self.folder, LIMIT)?;
                 self.judge(&outcome, report);
             }
         }

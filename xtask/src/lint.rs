@@ -1,9 +1,11 @@
-//! The verb `lint`: formatting, clippy and rustdoc, warnings denied.
+//! The verb `lint`: formatting, clippy and rustdoc, ruff and mypy, warnings denied. What
+//! the last two look at and how is in `pyproject.toml`.
 
 use anyhow::Result;
 use pico_args::Arguments;
 use xshell::cmd;
 
+use crate::deps::Deps;
 use crate::step::step;
 use crate::workspace::Workspace;
 
@@ -27,5 +29,28 @@ pub(crate) fn main(workspace: &Workspace, arguments: Arguments) -> Result<()> {
             "cargo doc --no-deps -p rollout-core -p rollout-pool -p rollout-ffi"
         );
         Ok(rustdoc.env("RUSTDOCFLAGS", "-D warnings").quiet().run()?)
+    })?;
+
+    let deps = Deps::new(workspace)?;
+    let tools = step("get the Python environments", || {
+        deps.newest_python()?;
+        Ok(deps.tools()?.interpreter())
+    })?;
+    step("ruff", || {
+        cmd!(shell, "{tools} -m ruff format --check")
+            .quiet()
+            .run()?;
+        Ok(cmd!(shell, "{tools} -m ruff check").quiet().run()?)
+    })?;
+    step("mypy", || {
+        let newest = deps.newest_python()?.interpreter();
+        let mypy = cmd!(shell, "{tools} -m mypy --python-executable {newest}");
+        mypy.quiet().run()?;
+        // What is imported here is in the tools' environment.
+        let mypy = cmd!(
+            shell,
+            "{tools} -m mypy python/build_hook.py xtask/unpack_wheel.py"
+        );
+        Ok(mypy.quiet().run()?)
     })
 }

@@ -15,7 +15,9 @@ mod deps;
 mod header;
 mod in_order;
 mod lint;
+mod package;
 mod program;
+mod pytest;
 mod readme;
 mod releases;
 mod step;
@@ -42,13 +44,13 @@ const VERBS: &[Verb] = &[
     Verb {
         name: "test",
         options: "",
-        about: "everything that must pass: header, cargo test, ctest, the examples of README.md",
+        about: "everything that must pass: header, cargo test, ctest, pytest, package, README.md",
         run: test::main,
     },
     Verb {
         name: "lint",
         options: "",
-        about: "rustfmt, clippy and rustdoc, warnings denied",
+        about: "rustfmt, clippy, rustdoc, ruff and mypy, warnings denied",
         run: lint::main,
     },
     Verb {
@@ -64,15 +66,27 @@ const VERBS: &[Verb] = &[
         run: ctest::main,
     },
     Verb {
+        name: "pytest",
+        options: "[--release X]... [-- ARGUMENTS]",
+        about: "run our Python tests and MuJoCo's own on its releases; ARGUMENTS go to pytest",
+        run: pytest::main,
+    },
+    Verb {
+        name: "package",
+        options: "",
+        about: "make the sdist and the wheel, and try them in a fresh environment",
+        run: package::main,
+    },
+    Verb {
         name: "bench",
-        options: "[--rounds N] [--threads N] [--json FILE]",
-        about: "measure the library beside its peers",
+        options: "[--rounds N] [--threads N] [--output FOLDER]",
+        about: "measure the library beside its peers, in C and in Python",
         run: bench::main,
     },
     Verb {
         name: "demo",
         options: "",
-        about: "run examples/demo.c and plot what it wrote",
+        about: "run examples/demo.py, which draws what it rolled out",
         run: demo::main,
     },
     Verb {

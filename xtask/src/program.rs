@@ -29,29 +29,21 @@ impl Outcome {
     }
 }
 
-/// Runs `program` in `folder`, kills it after `limit`, and keeps what it printed
-/// in the files `stdout.txt` and `stderr.txt` of the folder `logs`.
+/// Runs a program with nothing on its standard input, kills it after `limit`, and keeps
+/// what it printed in the files `stdout.txt` and `stderr.txt` of the folder `logs`.
 ///
 /// Files rather than pipes: nobody has to read while it runs, and a child that a
 /// killed program leaves behind cannot keep us waiting for the end of a pipe.
-pub(crate) fn run(
-    program: &Path,
-    arguments: &[&Path],
-    folder: &Path,
-    logs: &Path,
-    limit: Duration,
-) -> Result<Outcome> {
+pub(crate) fn run(command: &mut Command, logs: &Path, limit: Duration) -> Result<Outcome> {
     fs::create_dir_all(logs)?;
     let (stdout, stderr) = (logs.join("stdout.txt"), logs.join("stderr.txt"));
-    let mut child = Command::new(program)
-        .args(arguments)
-        .current_dir(folder)
+    let mut child = command
         // Old MuJoCo releases wait for a key after an error.
         .stdin(Stdio::null())
         .stdout(File::create(&stdout)?)
         .stderr(File::create(&stderr)?)
         .spawn()
-        .with_context(|| format!("cannot start {}", program.display()))?;
+        .with_context(|| format!("cannot start {command:?}"))?;
     let status = child.wait_timeout(limit)?;
     if status.is_none() {
         child.kill()?;
@@ -74,7 +66,7 @@ pub(crate) fn tail(text: &str) -> impl Iterator<Item = &str> {
 
 #[cfg(test)]
 mod tests {
-    use std::path::Path;
+    use std::process::Command;
     use std::time::{Duration, Instant};
 
     use super::run;
@@ -83,14 +75,8 @@ mod tests {
     fn a_program_that_hangs_is_killed() {
         let folder = tempfile::tempdir().unwrap();
         let start = Instant::now();
-        let outcome = run(
-            Path::new("sleep"),
-            &[Path::new("60")],
-            folder.path(),
-            folder.path(),
-            Duration::from_millis(100),
-        )
-        .unwrap();
+        let limit = Duration::from_millis(100);
+        let outcome = run(Command::new("sleep").arg("60"), folder.path(), limit).unwrap();
         assert!(outcome.failure().unwrap().starts_with("killed"));
         assert!(start.elapsed() < Duration::from_secs(30));
     }

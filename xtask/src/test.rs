@@ -8,7 +8,7 @@ use xshell::cmd;
 use crate::deps::Deps;
 use crate::step::step;
 use crate::workspace::Workspace;
-use crate::{ctest, header, readme};
+use crate::{ctest, header, package, pytest, readme};
 
 /// The verb.
 pub(crate) fn main(workspace: &Workspace, arguments: Arguments) -> Result<()> {
@@ -24,6 +24,8 @@ pub(crate) fn main(workspace: &Workspace, arguments: Arguments) -> Result<()> {
     step("the examples of README.md", || {
         readme::run(workspace, &deps)
     })?;
+    step("pytest", || pytest::all(workspace, &deps))?;
+    package::run(workspace, &deps)?;
     // Last, because its closing line sums up.
     step("ctest", || ctest::all(workspace, &deps))
 }

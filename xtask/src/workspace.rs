@@ -1,9 +1,12 @@
 //! The checkout: where its folders are, and the library that is built from it.
 
 use std::env;
+use std::ffi::OsString;
+use std::fs;
 use std::io::ErrorKind;
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
+use std::process;
 
 use anyhow::{Context, Result};
 use once_cell::sync::OnceCell;
@@ -78,6 +81,28 @@ impl Workspace {
         })?;
         Ok(folder)
     }
+
+    /// The folder that Python finds the package in, with the library of the release
+    /// profile, which is built first, beside the package's files.
+    pub(crate) fn package(&self) -> Result<PathBuf> {
+        let (library, folder) = (self.library()?, self.path("python"));
+        replace(
+            &library.join("librollout.so"),
+            &folder.join("rollout/librollout.so"),
+        )?;
+        Ok(folder)
+    }
+}
+
+/// Puts a file in the place of another, which a running process may have loaded, in one go.
+fn replace(source: &Path, target: &Path) -> Result<()> {
+    let mut name = OsString::from(".");
+    name.push(target.file_name().context("a target without a name")?);
+    name.push(format!(".{}", process::id()));
+    let unfinished = target.with_file_name(name);
+    fs::copy(source, &unfinished)
+        .and_then(|_| fs::rename(&unfinished, target))
+        .with_context(|| format!("cannot make {}", target.display()))
 }
 
 /// Gives the shared library its soname as a second file name. A program asks for
