@@ -31,7 +31,6 @@ FILL_HOLD = 1
 MODEL_HIDDEN_STATE = 1 << 0
 HOOKS_RETIRE_THREAD = 1 << 0
 
-STATUS_OK = 0
 STATUS_ROLLOUTS_FAILED = 1
 STATUS_OVERLAP = 109
 STATUS_REFUSED = range(100, 200)
@@ -183,10 +182,7 @@ class Error(Structure):
 
 # What each function returns and takes.
 PROTOTYPES: dict[str, tuple[Any, list[Any]]] = {
-    "rollout_abi_version": (c_uint32, []),
     "rollout_version": (c_char_p, []),
-    "rollout_status_name": (c_char_p, [c_int32]),
-    "rollout_default_nthread": (c_int32, []),
     "rollout_pool_create": (c_int32, [c_int32, POINTER(c_void_p), POINTER(Error)]),
     "rollout_pool_destroy": (None, [c_void_p]),
     "rollout_run": (c_int32, [c_void_p, c_void_p, c_void_p]),
@@ -212,8 +208,8 @@ def _codes(structure: type[Structure]) -> str:
 def packer(structure: type[Structure]) -> struct.Struct:
     """A packer that writes all fields of a structure at once.
 
-    Several times faster than assigning fields one by one (2 of 3 microseconds for a
-    request: python 3.11, x86-64, 2026-11).
+    For a request that takes a third of the time of assigning its fields one by one, which
+    is 3 microseconds (python 3.11, x86-64, timeit, 2026-11).
     """
     # "0N" pads to the alignment of the structure, as C does.
     packed = struct.Struct(f"@{_codes(structure)}0N")

@@ -111,6 +111,8 @@ def as_output(name: str, array: object) -> Array:
         raise ValueError(f"{name} must be writeable, but it is read-only")
     if not flags.aligned:
         raise ValueError(f"{name} must be aligned to be written in place")
+    if _is_foreign(array):
+        raise ValueError(f"{name} must not be a view of what an MjData or MjModel holds")
     return with_axes(array, 3)
 
 

@@ -18,16 +18,17 @@ def _load() -> ctypes.CDLL:
             f"{_PATH} cannot be loaded: {error}. It is built by `pip install .` in the "
             "project's folder."
         ) from error
-    for name, (result, arguments) in _abi.PROTOTYPES.items():
-        function = getattr(library, name)
-        function.restype = result
-        function.argtypes = arguments
+    library.rollout_abi_version.restype = ctypes.c_uint32
     found = library.rollout_abi_version()
     if found != _abi.ABI_VERSION:
         raise ImportError(
             f"{_PATH} has version {found} of the ABI, this package needs {_abi.ABI_VERSION}: "
             "the two are of different builds"
         )
+    for name, (result, arguments) in _abi.PROTOTYPES.items():
+        function = getattr(library, name)
+        function.restype = result
+        function.argtypes = arguments
     return library
 
 

@@ -111,8 +111,10 @@ def _hooks(library: ctypes.CDLL) -> _abi.Hooks:
     Most of it is not in MuJoCo's headers. All wheels from 3.0.0 to 4.0.0 export it, the
     second set of functions up to 3.9.0.
     """
+    # A jump leaves something behind in the thread's memory there.
+    retire = 3_009_000 <= mujoco.mj_version() < 3_014_000
+    flags = _abi.HOOKS_RETIRE_THREAD if retire else 0
     if hasattr(library, "_mjPRIVATE_setTlsLogHandler"):
-        release = mujoco.mj_version()
         return _abi.Hooks(
             exchange_thread_log=_address(library, "_mjPRIVATE_setTlsLogHandler"),
             get_process_log=_address(library, "_mjPRIVATE_getGlobalLogHandler"),
@@ -123,14 +125,14 @@ def _hooks(library: ctypes.CDLL) -> _abi.Hooks:
             log_function=1040,
             log_error=3,
             log_warning=2,
-            flags=_abi.HOOKS_RETIRE_THREAD if release < 3_014_000 else 0,
+            flags=flags,
         )
     return _abi.Hooks(
         get_thread_error=_address(library, "_mjPRIVATE__get_tls_error_fn"),
         set_thread_error=_address(library, "_mjPRIVATE__set_tls_error_fn"),
         get_thread_warning=_address(library, "_mjPRIVATE__get_tls_warning_fn"),
         set_thread_warning=_address(library, "_mjPRIVATE__set_tls_warning_fn"),
-        flags=_abi.HOOKS_RETIRE_THREAD if mujoco.mj_version() == 3_009_000 else 0,
+        flags=flags,
     )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import os
 from collections.abc import Callable, Sequence
+from typing import NoReturn
 
 import mujoco
 
@@ -65,7 +66,6 @@ class Pool:
             raise RuntimeError(error.text.decode())
         self.nthread = nthread
         self._handle = handle
-        # Kept here for an interpreter that ends, where the globals may be gone already.
         self._destroy: Callable[[ctypes.c_void_p], None] = library.rollout_pool_destroy
         self._process = _process
         self._idle: list[_Call] = []
@@ -74,6 +74,9 @@ class Pool:
         # Threads do not follow into a forked child: there is nothing to end there.
         if self._handle and self.is_alive():
             self._destroy(self._handle)
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError("a pool of threads can be neither copied nor pickled")
 
     def is_alive(self) -> bool:
         """Whether this is the process that made the pool, and not a forked child of it."""
@@ -150,13 +153,20 @@ class Pool:
             0,
             chunk_size,
         )
+        cause = None
         try:
-            if _run(self._handle, call.request_pointer, call.error_pointer):
-                _raise(call)
+            status = _run(self._handle, call.request_pointer, call.error_pointer)
         except SystemError as error:
-            raise _first_cause(error) from None
-        finally:
-            self._idle.append(call)
+            cause = _first_cause(error)
+        if cause is not None:
+            try:
+                raise cause
+            finally:
+                # Or this frame and the traceback would keep each other alive.
+                del cause
+        if status:
+            raise _failure(call)
+        self._idle.append(call)
 
 
 class _Call:
@@ -198,18 +208,20 @@ def _first_cause(error: BaseException) -> BaseException:
     return error
 
 
-def _raise(call: _Call) -> None:
-    """Raises what the library has reported."""
+# Returns what is to be raised: an exception that a frame of its own traceback names keeps
+# everything in that frame alive, the pool among it.
+def _failure(call: _Call) -> Exception:
+    """The exception for what the library has reported."""
     status = call.error.status
     text = call.error.text.decode(errors="replace")
     if status == _abi.STATUS_ROLLOUTS_FAILED:
-        error = mujoco.FatalError(text)
-        error.rollouts = [
+        error: Exception = mujoco.FatalError(text)
+        error.rollouts = [  # type: ignore[attr-defined]
             rollout
             for rollout, outcome in enumerate(call.outcomes)
             if outcome.status == _abi.OUTCOME_ENGINE_ERROR
         ] or [call.error.index]
-        raise error
+        return error
     if status == _abi.STATUS_OVERLAP:
-        raise Overlap(text)
-    raise (ValueError if status in _abi.STATUS_REFUSED else RuntimeError)(text)
+        return Overlap(text)
+    return (ValueError if status in _abi.STATUS_REFUSED else RuntimeError)(text)

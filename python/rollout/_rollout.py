@@ -5,10 +5,12 @@ from __future__ import annotations
 import atexit
 import math
 import operator
+import os
+import sys
 import threading
 from collections.abc import Sequence
 from types import TracebackType
-from typing import Any, Optional, Union
+from typing import Any, NoReturn, Optional, Union
 
 import mujoco
 import numpy as np
@@ -70,6 +72,9 @@ class Rollout:
     ) -> None:
         self.close()
 
+    def __reduce__(self) -> NoReturn:
+        raise TypeError("a pool of threads can be neither copied nor pickled")
+
     def close(self) -> None:
         """Ends the threads, as soon as no call uses them any more. Can be called again."""
         self._pool = None
@@ -101,8 +106,8 @@ class Rollout:
         Args:
             model: one model for all rollouts, or a sequence of nbatch models of equal
                 sizes.
-            data: one data for each thread: `nthread` of them, or a single one. What they
-                hold afterwards is not defined.
+            data: one data for each thread: `nthread` of them. What they hold afterwards is
+                not defined.
             initial_state: start states as `mj_getState` gives them for
                 `mjSTATE_FULLPHYSICS`, ([nbatch or 1] x nstate).
             control: inputs of each step in the units of the model,
@@ -131,6 +136,9 @@ class Rollout:
                 have been run; the attribute `rollouts` lists those that failed, whose rows
                 hold the last valid one from there on.
             RuntimeError: the object is closed, or a data is in use by another call.
+
+        What a callback (`mujoco.set_mjcb_control` and the like) raises on the calling thread
+        is passed on; on another thread it becomes a `mujoco.FatalError`.
         """
         pool = self._pool
         if pool is None:
@@ -209,12 +217,22 @@ _persistent_pool: Optional[Pool] = None
 _persistent_lock = threading.Lock()
 
 
+def _forget_persistent_pool() -> None:
+    """Begins anew in a forked child, where the pool has no threads and nobody holds the lock."""
+    global _persistent_pool, _persistent_lock
+    _persistent_pool = None
+    _persistent_lock = threading.Lock()
+
+
+os.register_at_fork(after_in_child=_forget_persistent_pool)
+
+
 def _persistent(nthread: int) -> Pool:
     """The pool that outlives a call, made anew for another number of threads."""
     global _persistent_pool
     with _persistent_lock:
         pool = _persistent_pool
-        if pool is None or pool.nthread != nthread or not pool.is_alive():
+        if pool is None or pool.nthread != nthread:
             pool = _persistent_pool = Pool(nthread)
         return pool
 
@@ -418,24 +436,26 @@ def _dispatch(
             )
     if not nbatch:
         return
+    if nstep > sys.maxsize:
+        raise ValueError(f"nstep is {nstep}, which is more than any array can have")
     chunk_size = min(chunk_size or 0, nbatch)
     options = (models, data, nbatch, nstep, int(control_spec), chunk_size)
     outputs = (place(state), place(sensordata))
     try:
         pool.run(*options, rows(starts), rows(warmstarts), rows(controls), *outputs)
+        return
     except Overlap:
-        # An input that shares memory with an output is read before anything is written,
-        # as if it had been copied; and so it is. Other overlaps are refused again.
-        inputs = [None if one is None else one.copy() for one in (starts, warmstarts, controls)]
-        first, second, third = map(rows, inputs)
-        pool.run(*options, first, second, third, *outputs)
+        pass
+    # An input that shares memory with an output is read before anything is written, as if
+    # it had been copied; and so it is. Other overlaps are refused again.
+    inputs = [None if one is None else one.copy() for one in (starts, warmstarts, controls)]
+    first, second, third = map(rows, inputs)
+    pool.run(*options, first, second, third, *outputs)
 
 
 def _integer(name: str, value: object) -> int:
     if not isinstance(value, (int, np.integer)) or isinstance(value, bool):
         raise ValueError(f"{name} must be an integer")
-    if value >> 63 not in (0, -1):
-        raise ValueError(f"{name} is {value}, which no array can have")
     return int(value)
 
 

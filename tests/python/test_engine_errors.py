@@ -188,7 +188,12 @@ class FromCallback(Exception):
 
 @isolated
 def test_an_exception_of_a_callback_is_passed_on():
-    """As in mujoco.rollout with one data."""
+    """As in mujoco.rollout with one data.
+
+    From 3.9.0 to 3.13.0 only the first: a thread that has seen an error makes no further
+    call of the engine there, another one works for it, and only the fact arrives.
+    """
+    retired = 3_009_000 <= mujoco.mj_version() < 3_014_000
     rollouts = batch("slider", nbatch=2, nstep=2)
     data = dirty_data(rollouts.model, 1)
     for error in (FromCallback, KeyboardInterrupt, SystemExit, GeneratorExit):
@@ -197,7 +202,8 @@ def test_an_exception_of_a_callback_is_passed_on():
             raise error  # noqa: B023  # The callback does not outlive the turn.
 
         mujoco.set_mjcb_control(callback)
-        with pytest.raises(error):
+        passed_on = error is FromCallback or not retired
+        with pytest.raises(error if passed_on else mujoco.FatalError):
             rollout.rollout(**rollouts.arguments(data))
         mujoco.set_mjcb_control(None)
         assert_same_bits(rollout.rollout(**rollouts.arguments(data)), plain_loop(rollouts))

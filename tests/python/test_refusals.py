@@ -569,3 +569,15 @@ def test_a_call_works_after_calls_that_were_refused():
                 pool.rollout(**{**call, **OURS[what][0]()})
         state, _ = pool.rollout(**call)
     np.testing.assert_array_equal(state[:, :, 0], [[0.002, 0.004]] * NBATCH)
+
+
+@pytest.mark.parametrize("name", ["state", "sensordata"])
+def test_an_output_over_the_memory_of_a_data_is_refused(name):
+    model = zoo.load("slider")
+    data = mujoco.MjData(model)
+    nstate = mujoco.mj_stateSize(model, FULLPHYSICS)
+    size = {"state": nstate, "sensordata": model.nsensordata}[name]
+    inside = data.xfrc_applied.reshape(-1)[:size].reshape(1, 1, size)
+    with pytest.raises(ValueError, match=f"{name} must not be a view of what an MjData"):
+        rollout.rollout(model, data, np.zeros((1, nstate)), **{name: inside})
+    assert (data.xfrc_applied == 0).all()

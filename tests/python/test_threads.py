@@ -179,7 +179,8 @@ def test_a_pool_that_nobody_closes_ends_with_its_last_reference():
     for _ in range(3):
         pool = rollout.Rollout(nthread=4)
         pool.rollout(**rollouts.arguments(dirty_data(rollouts.model, 4)))
-        assert pool_threads() > before
+        # A thread takes its name when it runs for the first time.
+        wait_until(lambda: pool_threads() > before)
         # In a cycle, which only the collector finds.
         cycle: list[Any] = [pool]
         cycle.append(cycle)
