@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import ctypes
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from typing import NoReturn
 
 import mujoco
 
@@ -60,6 +61,7 @@ class Pool:
             raise RuntimeError(error.text.decode())
         self.nthread = nthread
         self._handle = handle
+        self._address = handle.value or 0
         # Kept here for an interpreter that ends, where the globals may be gone already.
         self._destroy: Callable[[ctypes.c_void_p], None] = library.rollout_pool_destroy
         self._process = _process
@@ -69,6 +71,10 @@ class Pool:
         # Threads do not follow into a forked child: there is nothing to end there.
         if self._handle and self.is_alive():
             self._destroy(self._handle)
+
+    def address(self) -> int:
+        """The library's handle, for as long as this object lives; 0 in a forked child."""
+        return self._address if self._process == _process else 0
 
     def is_alive(self) -> bool:
         """Whether this is the process that made the pool, and not a forked child of it."""
@@ -144,7 +150,12 @@ class Pool:
             chunk_size,
         )
         if _run(self._handle, call.request_pointer, call.error_pointer):
-            _raise(call, nbatch)
+            failed = (
+                rollout
+                for rollout in range(nbatch)
+                if call.outcomes[rollout].status == _abi.OUTCOME_ENGINE_ERROR
+            )
+            raise_error(call.error.status, call.error.text.decode(errors="replace"), failed)
         self._idle.append(call)
 
 
@@ -176,16 +187,11 @@ class Overlap(ValueError):
     """An array that is written shares memory with another one."""
 
 
-def _raise(call: _Call, nbatch: int) -> None:
-    status = call.error.status
-    text = call.error.text.decode(errors="replace")
+def raise_error(status: int, text: str, failed: Iterable[int]) -> NoReturn:
+    """Raises the exception for a status of the library and the rollouts that failed."""
     if status == _abi.STATUS_ROLLOUTS_FAILED:
         error = mujoco.FatalError(text)
-        error.rollouts = [
-            rollout
-            for rollout in range(nbatch)
-            if call.outcomes[rollout].status == _abi.OUTCOME_ENGINE_ERROR
-        ]
+        error.rollouts = list(failed)
         raise error
     if status == _abi.STATUS_OVERLAP:
         raise Overlap(text)

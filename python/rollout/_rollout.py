@@ -16,6 +16,7 @@ import numpy.typing as npt
 
 from rollout._arrays import Array, as_input, as_output, check_size, check_trailing
 from rollout._arrays import infer, place, readable, rows
+from rollout._fast import fast_rollout as _fast_rollout
 from rollout._mujoco import CTRL, FULL_PHYSICS, USER
 from rollout._pool import Overlap, Pool
 
@@ -126,9 +127,9 @@ class Rollout:
         pool = self._pool
         if pool is None:
             raise RuntimeError("rollout requested after thread pool shutdown")
-        run = _run_unchecked if skip_checks else _run
-        return run(
+        return _call(
             pool,
+            skip_checks,
             model,
             data,
             initial_state,
@@ -180,9 +181,9 @@ def rollout(
     """
     data = _list_of(_MjData, "data", data)
     nthread = len(data) if len(data) > 1 else 0
-    run = _run_unchecked if skip_checks else _run
-    return run(
+    return _call(
         _persistent(nthread) if persistent_pool else Pool(nthread),
+        skip_checks,
         model,
         data,
         initial_state,
@@ -221,6 +222,14 @@ def shutdown_persistent_pool() -> None:
 
 
 atexit.register(shutdown_persistent_pool)
+
+
+def _call(pool: Pool, skip_checks: bool, *arguments: Any) -> tuple[Array, Array]:
+    """Runs the usual call on the fast path, and any other as it needs."""
+    done = _fast_rollout(pool.address(), pool.nthread, skip_checks, *arguments)
+    if done is not None:
+        return done
+    return (_run_unchecked if skip_checks else _run)(pool, *arguments)
 
 
 def _run(
