@@ -26,7 +26,7 @@ CARGO = [
     "rustc",
     "--locked",
     "--profile=wheel",
-    "--package=rollout-ffi",
+    "--package=rollout-python",
     "--lib",
     "--crate-type=cdylib",
     "--message-format=json-render-diagnostics",

@@ -19,6 +19,7 @@ from ctypes import (
     c_uint32,
     c_uint64,
     c_void_p,
+    py_object,
 )
 from typing import Any
 
@@ -186,6 +187,11 @@ PROTOTYPES: dict[str, tuple[Any, list[Any]]] = {
     "rollout_pool_create": (c_int32, [c_int32, POINTER(c_void_p), POINTER(Error)]),
     "rollout_pool_destroy": (None, [c_void_p]),
     "rollout_run": (c_int32, [c_void_p, c_void_p, c_void_p]),
+}
+
+# The same for what is called with the interpreter's lock held, for Python alone.
+PYTHON_PROTOTYPES: dict[str, tuple[Any, list[Any]]] = {
+    "rollout_python_function": (py_object, [py_object]),
 }
 
 _CODES: dict[Any, str] = {

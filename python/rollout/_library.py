@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 from pathlib import Path
+from typing import Any
 
 from rollout import _abi
 
@@ -25,14 +26,22 @@ def _load() -> ctypes.CDLL:
             f"{_PATH} has version {found} of the ABI, this package needs {_abi.ABI_VERSION}: "
             "the two are of different builds"
         )
-    for name, (result, arguments) in _abi.PROTOTYPES.items():
-        function = getattr(library, name)
-        function.restype = result
-        function.argtypes = arguments
+    _declare(library, _abi.PROTOTYPES)
     return library
 
 
+def _declare(library: ctypes.CDLL, prototypes: dict[str, tuple[Any, list[Any]]]) -> None:
+    for name, (result, arguments) in prototypes.items():
+        function = getattr(library, name)
+        function.restype = result
+        function.argtypes = arguments
+
+
 library = _load()
+
+# The same library, for calls that hold the interpreter's lock.
+python_library = ctypes.PyDLL(str(_PATH))
+_declare(python_library, _abi.PYTHON_PROTOTYPES)
 
 # The version of the library and, since both are built together, of the package.
 version: str = library.rollout_version().decode()

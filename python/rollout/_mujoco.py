@@ -22,7 +22,7 @@ USER: int = mujoco.mjtState.mjSTATE_USER.value
 CTRL: int = mujoco.mjtState.mjSTATE_CTRL.value
 
 # The flag of models whose trees may sleep, from 3.4.0 on.
-_SLEEP: int = getattr(getattr(mujoco.mjtEnableBit, "mjENBL_SLEEP", None), "value", 0)
+SLEEP: int = getattr(getattr(mujoco.mjtEnableBit, "mjENBL_SLEEP", None), "value", 0)
 
 # The sizes that decide where the arrays of a data lie, each with an array of that length.
 # Those of all releases; a release has those that it needs.
@@ -181,7 +181,7 @@ def _warning_counters() -> tuple[int, int]:
     return number.ctypes.data - data._address, len(number)
 
 
-_WARNING_OFFSET, _NWARNING = _warning_counters()
+WARNING_OFFSET, NWARNING = _warning_counters()
 
 # MjData.model came with 3.1.0; before, a data shows its sizes by its arrays alone.
 _DATA_KNOWS_MODEL = hasattr(mujoco.MjData, "model")
@@ -258,7 +258,7 @@ def describe(
     for i, model in enumerate(models):
         nplugin = model.nplugin
         # Plugins may keep state of their own, and which trees sleep is not in the state.
-        hidden = nplugin or (_SLEEP and model.opt.enableflags & _SLEEP)
+        hidden = nplugin or (SLEEP and model.opt.enableflags & SLEEP)
         layout, structure = _ANY if plain else _model_signature(model)
         _pack_model(
             models_out,
@@ -284,8 +284,8 @@ def describe(
             i * _sizeof_data,
             address,
             _addressof(_first_byte(sensordata)) if len(sensordata) else 0,
-            address + _WARNING_OFFSET,
-            _NWARNING,
+            address + WARNING_OFFSET,
+            NWARNING,
             0,
             layout,
             structure,

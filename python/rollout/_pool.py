@@ -66,6 +66,7 @@ class Pool:
             raise RuntimeError(error.text.decode())
         self.nthread = nthread
         self._handle = handle
+        self._address = handle.value or 0
         self._destroy: Callable[[ctypes.c_void_p], None] = library.rollout_pool_destroy
         self._process = _process
         self._idle: list[_Call] = []
@@ -77,6 +78,10 @@ class Pool:
 
     def __reduce__(self) -> NoReturn:
         raise TypeError("a pool of threads can be neither copied nor pickled")
+
+    def address(self) -> int:
+        """The library's handle, for as long as this object lives; 0 in a forked child."""
+        return self._address if self._process == _process else 0
 
     def is_alive(self) -> bool:
         """Whether this is the process that made the pool, and not a forked child of it."""
@@ -153,19 +158,15 @@ class Pool:
             0,
             chunk_size,
         )
-        cause = None
-        try:
-            status = _run(self._handle, call.request_pointer, call.error_pointer)
-        except SystemError as error:
-            cause = _first_cause(error)
-        if cause is not None:
-            try:
-                raise cause
-            finally:
-                # Or this frame and the traceback would keep each other alive.
-                del cause
-        if status:
-            raise _failure(call)
+        if _run(self._handle, call.request_pointer, call.error_pointer):
+            error = call.error
+            text = error.text.decode(errors="replace")
+            failed = [
+                rollout
+                for rollout, outcome in enumerate(call.outcomes)
+                if outcome.status == _abi.OUTCOME_ENGINE_ERROR
+            ]
+            raise_error(error.status, text, failed or [error.index])
         self._idle.append(call)
 
 
@@ -197,30 +198,17 @@ class Overlap(ValueError):
     """An array that is written shares memory with another one."""
 
 
-def _first_cause(error: BaseException) -> BaseException:
-    """What a callback of MuJoCo that is a Python function has raised on this thread.
-
-    It ends its rollout by an error of the engine, and is still set when the call returns.
-    Python wraps it then, and each time that a callback was called meanwhile.
-    """
-    while isinstance(error, SystemError) and error.__cause__ is not None:
-        error = error.__cause__
-    return error
+def raise_error(status: int, text: str, failed: list[int]) -> NoReturn:
+    """Raises the exception for a status of the library and the rollouts that failed."""
+    # Not under a name: an exception that a frame of its own traceback names keeps all that
+    # is in its frames alive, the pool among it.
+    raise _exception(status, text, failed)
 
 
-# Returns what is to be raised: an exception that a frame of its own traceback names keeps
-# everything in that frame alive, the pool among it.
-def _failure(call: _Call) -> Exception:
-    """The exception for what the library has reported."""
-    status = call.error.status
-    text = call.error.text.decode(errors="replace")
+def _exception(status: int, text: str, failed: list[int]) -> Exception:
     if status == _abi.STATUS_ROLLOUTS_FAILED:
         error: Exception = mujoco.FatalError(text)
-        error.rollouts = [  # type: ignore[attr-defined]
-            rollout
-            for rollout, outcome in enumerate(call.outcomes)
-            if outcome.status == _abi.OUTCOME_ENGINE_ERROR
-        ] or [call.error.index]
+        error.rollouts = failed  # type: ignore[attr-defined]
         return error
     if status == _abi.STATUS_OVERLAP:
         return Overlap(text)

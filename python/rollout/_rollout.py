@@ -27,6 +27,7 @@ from rollout._arrays import (
     readable,
     rows,
 )
+from rollout._fast import fast_rollout as _fast_rollout
 from rollout._mujoco import CTRL, FULL_PHYSICS, USER
 from rollout._pool import Overlap, Pool
 
@@ -143,9 +144,9 @@ class Rollout:
         pool = self._pool
         if pool is None:
             raise RuntimeError("rollout requested after thread pool shutdown")
-        run = _run_unchecked if skip_checks else _run
-        return run(
+        return _call(
             pool,
+            skip_checks,
             model,
             data,
             initial_state,
@@ -197,9 +198,9 @@ def rollout(
     """
     data = _list_of(_MjData, "data", data)
     nthread = len(data) if len(data) > 1 else 0
-    run = _run_unchecked if skip_checks else _run
-    return run(
+    return _call(
         _persistent(nthread) if persistent_pool else Pool(nthread),
+        skip_checks,
         model,
         data,
         initial_state,
@@ -248,6 +249,33 @@ def shutdown_persistent_pool() -> None:
 
 
 atexit.register(shutdown_persistent_pool)
+
+
+def _call(pool: Pool, skip_checks: bool, *arguments: Any) -> tuple[Array, Array]:
+    """Runs the usual call on the fast path, and any other as it needs."""
+    try:
+        done = _fast_rollout(pool.address(), pool.nthread, skip_checks, *arguments)
+        if done is None:
+            done = (_run_unchecked if skip_checks else _run)(pool, *arguments)
+        return done
+    except SystemError as error:
+        cause = _first_cause(error)
+    try:
+        raise cause
+    finally:
+        # Or this frame and the traceback would keep each other alive.
+        del cause
+
+
+def _first_cause(error: BaseException) -> BaseException:
+    """What a callback of MuJoCo that is a Python function has raised on this thread.
+
+    It ends its rollout by an error of the engine, and is still set when the call returns.
+    Python wraps it then, and each time that a callback was called meanwhile.
+    """
+    while isinstance(error, SystemError) and error.__cause__ is not None:
+        error = error.__cause__
+    return error
 
 
 def _run(
