@@ -20,15 +20,13 @@ from elftools.elf.gnuversions import GNUVerNeedSection
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
 # The profile `wheel` is `release` with the symbols stripped by the linker, in a folder of
-# its own in target/: what C hosts link keeps its symbols. Only the shared library is made.
+# its own in target/: what C hosts link keeps its symbols.
 CARGO = [
     "cargo",
-    "rustc",
+    "build",
     "--locked",
     "--profile=wheel",
     "--package=rollout-python",
-    "--lib",
-    "--crate-type=cdylib",
     "--message-format=json-render-diagnostics",
 ]
 
@@ -61,7 +59,8 @@ def build(root: Path) -> Path:
         raise SystemExit("cargo could not build librollout.so")
     for line in cargo.stdout.splitlines():
         message = json.loads(line)
-        if message["reason"] == "compiler-artifact" and "cdylib" in message["target"]["kind"]:
+        made = message["reason"] == "compiler-artifact"
+        if made and message["target"]["name"] == "rollout_python":
             for name in message["filenames"]:
                 if name.endswith(".so"):
                     return Path(name)

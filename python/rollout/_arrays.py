@@ -8,7 +8,6 @@ copy.
 
 from __future__ import annotations
 
-import ctypes
 from collections.abc import Iterable
 from typing import Any, Optional
 
@@ -22,10 +21,6 @@ Array = npt.NDArray[np.float64]
 Rows = tuple[int, int, int, int]
 # Address and count.
 Place = tuple[int, int]
-
-_first_byte = ctypes.c_char.from_buffer
-_addressof = ctypes.addressof
-_ndarray = np.ndarray
 
 
 def with_axes(array: Array, ndim: int) -> Array:
@@ -42,32 +37,28 @@ def as_input(name: str, value: object, ndim: int) -> Array:
         ndim: 2 or 3; axes are added in front.
 
     Returns:
-        The array itself, a view of it, or a copy.
+        A view of the array, which nobody else can change the shape of, or a copy.
 
     Raises:
         ValueError: it is neither, or has too many axes.
     """
-    if type(value) is _ndarray and value.ndim == ndim and value.dtype is FLOAT64:
-        flags = value.flags
-        if flags.carray and flags.owndata:
-            return value
     check_kind(name, value, ndim)
     return readable(with_axes(np.asarray(value), ndim))
 
 
 def check_kind(name: str, value: object, ndim: int) -> None:
     """Refuses what is neither an array nor a float, and too many axes."""
-    if not isinstance(value, (_ndarray, float)):
+    if not isinstance(value, (np.ndarray, float)):
         raise ValueError(f"{name} must be a numpy array or float")
     if np.ndim(value) > ndim:
         raise ValueError(f"{name} can have at most {ndim} dimensions")
 
 
 def readable(array: npt.NDArray[Any]) -> Array:
-    """The array, or a copy where the library could not read it in place."""
+    """A view of the array, or a copy where the library could not read it in place."""
     # A view of a field of an MjData or MjModel changes while the rollouts run.
     if array.dtype == FLOAT64 and _has_rows(array) and not _is_foreign(array):
-        return array
+        return array[...]
     return np.array(array, dtype=FLOAT64, order="C")
 
 
@@ -86,22 +77,32 @@ def _is_foreign(array: Array) -> bool:
 
     MuJoCo's arrays hang on a capsule, or on nothing at all.
     """
-    while isinstance(array.base, _ndarray):
-        array = array.base
-    if array.base is None:
-        return not array.flags.owndata
-    return type(array.base).__name__ == "PyCapsule"
+    owner: Any = array
+    while True:
+        if isinstance(owner, np.ndarray):
+            if owner.base is None:
+                return not owner.flags.owndata
+            owner = owner.base
+        elif isinstance(owner, memoryview):
+            owner = owner.obj
+        elif hasattr(owner, "base"):
+            # What as_strided puts between an array and its view.
+            owner = owner.base
+        else:
+            return owner is None or type(owner).__name__ == "PyCapsule"
 
 
-def as_output(name: str, array: object) -> Array:
-    """What an output becomes: itself, with axes added in front.
+def as_output(name: str, value: object) -> Array:
+    """What an output becomes: a view of it, with axes added in front.
 
     Raises:
         ValueError: it cannot be written in place.
     """
-    check_kind(name, array, 3)
-    if not isinstance(array, _ndarray):
+    check_kind(name, value, 3)
+    if not isinstance(value, np.ndarray):
         raise ValueError(f"{name} must be an array, since results are written to it")
+    # Of NumPy's own class, and of a shape that nobody else can change.
+    array: Array = value.view(np.ndarray)
     flags = array.flags
     if array.dtype != FLOAT64:
         raise ValueError(f"{name} must be of float64 to be written in place, not {array.dtype}")
@@ -114,6 +115,11 @@ def as_output(name: str, array: object) -> Array:
     if _is_foreign(array):
         raise ValueError(f"{name} must not be a view of what an MjData or MjModel holds")
     return with_axes(array, 3)
+
+
+def as_result(given: Optional[Array], array: Array) -> Array:
+    """What is returned for an output: the very array that was given, if it has all axes."""
+    return given if type(given) is np.ndarray and given.ndim == 3 else array
 
 
 def infer(axis: int, value: int, arrays: Iterable[tuple[str, Optional[Array]]]) -> int:
@@ -170,18 +176,11 @@ def rows(array: Optional[Array]) -> Rows:
     if len(shape) == 3 and shape[1] > 1:
         step_stride = strides[1] // 8
         count += (shape[1] - 1) * step_stride
-    try:
-        # A fifth of the time of array.ctypes.data (python 3.11, numpy 2.4, 2026-11).
-        address = _addressof(_first_byte(array))
-    except (TypeError, BufferError):
-        # Read-only, or not contiguous.
-        address = array.ctypes.data
-    return address, count, rollout_stride, step_stride
+    return array.ctypes.data, count, rollout_stride, step_stride
 
 
 def place(array: Optional[Array]) -> Place:
     """Where the library writes an output."""
-    if array is None:
+    if array is None or not array.size:
         return 0, 0
-    count = array.size
-    return (_addressof(_first_byte(array)), count) if count else (0, 0)
+    return array.ctypes.data, array.size

@@ -20,6 +20,7 @@ from rollout._arrays import (
     Array,
     as_input,
     as_output,
+    as_result,
     check_size,
     check_trailing,
     infer,
@@ -292,12 +293,13 @@ def _run(
     chunk_size: Optional[int],
 ) -> tuple[Array, Array]:
     """Checks the arguments, infers what they leave open, makes outputs, and runs."""
-    if control_spec & ~USER:
-        raise ValueError("control_spec can only contain bits in mjSTATE_USER")
-    if nstep is not None and _integer("nstep", nstep) < 0:
-        raise ValueError("nstep must be non-negative")
-    if chunk_size is not None and _integer("chunk_size", chunk_size) <= 0:
-        raise ValueError("chunk_size must be a positive integer")
+    control_spec = _spec(control_spec)
+    steps = 1 if nstep is None else _steps(nstep)
+    chunk_size = None if chunk_size is None else _chunk_size(chunk_size)
+    # Before the arrays: a sequence of the caller's own kind runs the caller's code.
+    models = _list_of(_MjModel, "model", model)
+    alone = isinstance(model, _MjModel)
+    data = _list_of(_MjData, "data", data)
 
     starts = as_input("initial_state", initial_state, 2)
     warmstarts = controls = None
@@ -305,25 +307,18 @@ def _run(
         warmstarts = as_input("initial_warmstart", initial_warmstart, 2)
     if control is not None:
         controls = as_input("control", control, 3)
-    if state is not None:
-        state = as_output("state", state)
-    if sensordata is not None:
-        sensordata = as_output("sensordata", sensordata)
-    with_steps = (("control", controls), ("state", state), ("sensordata", sensordata))
+    states = None if state is None else as_output("state", state)
+    sensors = None if sensordata is None else as_output("sensordata", sensordata)
+    with_steps = (("control", controls), ("state", states), ("sensordata", sensors))
     nbatch = infer(0, 1, (("initial_state", starts), ("initial_warmstart", warmstarts)))
     nbatch = infer(0, nbatch, with_steps)
-    nstep = infer(1, 1 if nstep is None else nstep, with_steps)
+    nstep = infer(1, steps, with_steps)
 
-    if isinstance(model, _MjModel):
-        models: Sequence[mujoco.MjModel] = (model,)
-    else:
-        models = _list_of(_MjModel, "model", model)
-        if nbatch == 1:
-            nbatch = len(models)
-        if len(models) > 1 and len(models) != nbatch:
-            raise ValueError(f"nbatch inferred as {nbatch} but model is length {len(models)}")
-        models = _distinct(models)
-    data = _list_of(_MjData, "data", data)
+    if not alone and nbatch == 1:
+        nbatch = len(models)
+    if len(models) > 1 and len(models) != nbatch:
+        raise ValueError(f"nbatch inferred as {nbatch} but model is length {len(models)}")
+    models = _distinct(models)
 
     first = models[0]
     nstate = _state_size(first, FULL_PHYSICS)
@@ -331,20 +326,20 @@ def _run(
     if len(models) > 1:
         _check_compatible(models, control_spec)
     check_trailing("initial_state", starts, nstate)
-    if state is None:
-        state = np.empty((nbatch, nstep, nstate))
+    if states is None:
+        states = np.empty((nbatch, nstep, nstate))
     else:
-        check_trailing("state", state, nstate)
-        check_size("state", state, nbatch * nstep * nstate)
+        check_trailing("state", states, nstate)
+        check_size("state", states, nbatch * nstep * nstate)
     if controls is not None:
         check_trailing("control", controls, _state_size(first, control_spec))
     if warmstarts is not None:
         check_trailing("initial_warmstart", warmstarts, first.nv)
-    if sensordata is None:
-        sensordata = np.empty((nbatch, nstep, nsensordata))
+    if sensors is None:
+        sensors = np.empty((nbatch, nstep, nsensordata))
     else:
-        check_trailing("sensordata", sensordata, nsensordata)
-        check_size("sensordata", sensordata, nbatch * nstep * nsensordata)
+        check_trailing("sensordata", sensors, nsensordata)
+        check_size("sensordata", sensors, nbatch * nstep * nsensordata)
 
     _dispatch(
         pool,
@@ -357,10 +352,10 @@ def _run(
         starts,
         warmstarts,
         controls,
-        state,
-        sensordata,
+        states,
+        sensors,
     )
-    return state, sensordata
+    return as_result(state, states), as_result(sensordata, sensors)
 
 
 def _run_unchecked(
@@ -381,18 +376,16 @@ def _run_unchecked(
         raise TypeError(f"model must be a list with skip_checks, not {type(model).__name__}")
     if not isinstance(data, list):
         raise TypeError(f"data must be a list with skip_checks, not {type(data).__name__}")
-    if control_spec & ~USER:
-        raise ValueError("control_spec can only contain bits in mjSTATE_USER")
+    control_spec = _spec(control_spec)
     if nstep is None:
         raise TypeError("nstep must be given with skip_checks")
-    if _integer("nstep", nstep) < 0:
-        raise ValueError("nstep must be non-negative")
-    if chunk_size is not None and _integer("chunk_size", chunk_size) <= 0:
-        raise ValueError("chunk_size must be a positive integer")
+    nstep = _steps(nstep)
+    chunk_size = None if chunk_size is None else _chunk_size(chunk_size)
 
-    starts = readable(np.asarray(initial_state))
-    if starts.ndim != 2:
-        raise ValueError(f"initial_state must have 2 dimensions, got {starts.ndim}")
+    array = np.asarray(initial_state)
+    if array.ndim != 2:
+        raise ValueError(f"initial_state must have 2 dimensions, got {array.ndim}")
+    starts = readable(array)
     nbatch = len(starts)
     models = _list_of(_MjModel, "model", model)
     if len(models) < nbatch:
@@ -410,11 +403,10 @@ def _run_unchecked(
     if control is not None:
         shape = (nbatch, nstep, _state_size(first, control_spec))
         controls = _of_shape("control", control, shape)
-    if state is not None:
-        check_size("state", as_output("state", state), nbatch * nstep * nstate)
-    if sensordata is not None:
-        size = nbatch * nstep * first.nsensordata
-        check_size("sensordata", as_output("sensordata", sensordata), size)
+    states = None if state is None else as_output("state", state)
+    check_size("state", states, nbatch * nstep * nstate)
+    sensors = None if sensordata is None else as_output("sensordata", sensordata)
+    check_size("sensordata", sensors, nbatch * nstep * first.nsensordata)
     _dispatch(
         pool,
         models,
@@ -426,8 +418,8 @@ def _run_unchecked(
         starts,
         warmstarts,
         controls,
-        state,
-        sensordata,
+        states,
+        sensors,
     )
     return state, sensordata  # type: ignore[return-value]  # None where None was given
 
@@ -464,10 +456,8 @@ def _dispatch(
             )
     if not nbatch:
         return
-    if nstep > sys.maxsize:
-        raise ValueError(f"nstep is {nstep}, which is more than any array can have")
     chunk_size = min(chunk_size or 0, nbatch)
-    options = (models, data, nbatch, nstep, int(control_spec), chunk_size)
+    options = (models, data, nbatch, nstep, control_spec, chunk_size)
     outputs = (place(state), place(sensordata))
     try:
         pool.run(*options, rows(starts), rows(warmstarts), rows(controls), *outputs)
@@ -479,6 +469,29 @@ def _dispatch(
     inputs = [None if one is None else one.copy() for one in (starts, warmstarts, controls)]
     first, second, third = map(rows, inputs)
     pool.run(*options, first, second, third, *outputs)
+
+
+def _spec(control_spec: int) -> int:
+    spec = operator.index(control_spec)
+    if spec & ~USER:
+        raise ValueError("control_spec can only contain bits in mjSTATE_USER")
+    return spec
+
+
+def _steps(nstep: int) -> int:
+    steps = _integer("nstep", nstep)
+    if steps < 0:
+        raise ValueError("nstep must be non-negative")
+    if steps > sys.maxsize:
+        raise ValueError(f"nstep is {steps}, which is more than any array can have")
+    return steps
+
+
+def _chunk_size(chunk_size: int) -> int:
+    size = _integer("chunk_size", chunk_size)
+    if size <= 0:
+        raise ValueError("chunk_size must be a positive integer")
+    return size
 
 
 def _integer(name: str, value: object) -> int:

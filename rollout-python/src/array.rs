@@ -31,7 +31,7 @@ impl Rows {
     pub(crate) fn of(setup: &Setup, array: &Object, ndim: usize) -> Usual<Self> {
         usual(array.is_exactly(&setup.ndarray))?;
         let rows = array.with_buffer(BUFFER_INPUT, |buffer| Self::read(buffer, ndim))?;
-        usual(is_pythons(setup, array)?)?;
+        usual(is_numpys(setup, array)?)?;
         Ok(rows)
     }
 
@@ -66,8 +66,8 @@ impl Rows {
     }
 }
 
-/// Whether the memory of an array is NumPy's or another Python object's.
-fn is_pythons(setup: &Setup, array: &Object) -> Usual<bool> {
+/// Whether the memory of an array is NumPy's own. Others' may be MuJoCo's.
+fn is_numpys(setup: &Setup, array: &Object) -> Usual<bool> {
     let owns = |array: &Object| {
         let flags = array.attribute(&setup.flags)?;
         flags.attribute(&setup.owndata)?.truth()
@@ -83,7 +83,7 @@ fn is_pythons(setup: &Setup, array: &Object) -> Usual<bool> {
         }
         base = next;
     }
-    Ok(!base.is(&setup.none) && !base.is_capsule())
+    Ok(false)
 }
 
 /// An array that is written, and returned.
@@ -97,7 +97,7 @@ pub(crate) struct Written {
 impl Written {
     pub(crate) fn of(setup: &Setup, array: &Object) -> Usual<Self> {
         usual(array.is_exactly(&setup.ndarray))?;
-        usual(is_pythons(setup, array)?)?;
+        usual(is_numpys(setup, array)?)?;
         Self::read(array)
     }
 

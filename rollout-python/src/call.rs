@@ -9,7 +9,9 @@ use rollout_core::{Engine, Fill, Outcome, OutcomeStatus};
 
 use crate::arguments::{Arguments, Said};
 use crate::array::NOT_GIVEN;
-use crate::python::{Object, Owned, PyEval_RestoreThread, PyEval_SaveThread, Unusual, Usual, raised, usual};
+use crate::python::{
+    Object, Owned, PyEval_RestoreThread, PyEval_SaveThread, Unusual, Usual, raised, usual,
+};
 use crate::setup::Setup;
 
 /// The function that Python calls: `_fast.py` describes it.

@@ -87,8 +87,6 @@ pub(crate) type FastFunction =
     unsafe extern "C-unwind" fn(*mut Object, *const *mut Object, isize) -> *mut Object;
 
 unsafe extern "C" {
-    static mut PyCapsule_Type: Object;
-
     fn Py_IncRef(object: *mut Object);
     fn Py_DecRef(object: *mut Object);
     fn PyErr_Clear();
@@ -199,13 +197,6 @@ impl Object {
             -1 => Err(failed()),
             answer => Ok(answer != 0),
         }
-    }
-
-    pub(crate) fn is_capsule(&self) -> bool {
-        // SAFETY: the object is alive; the result is ours.
-        let found = unsafe { Owned::from_raw(PyObject_Type(self.as_ptr())) };
-        // The address alone is taken, of a class that always exists.
-        found.is_ok_and(|found| found.as_ptr() == &raw mut PyCapsule_Type)
     }
 
     pub(crate) fn attribute(&self, name: &Object) -> Usual<Owned> {

@@ -82,12 +82,18 @@ impl Workspace {
         Ok(folder)
     }
 
-    /// The folder that Python finds the package in, with the library of the release
-    /// profile, which is built first, beside the package's files.
+    /// The folder that Python finds the package in, with the library that a wheel gets,
+    /// which is built first, beside the package's files.
     pub(crate) fn package(&self) -> Result<PathBuf> {
-        let (library, folder) = (self.library()?, self.path("python"));
+        let (shell, folder) = (self.shell()?, self.path("python"));
+        cmd!(
+            shell,
+            "cargo build --profile wheel --package rollout-python"
+        )
+        .quiet()
+        .run()?;
         replace(
-            &library.join("librollout.so"),
+            &self.target("wheel/librollout_python.so"),
             &folder.join("rollout/librollout.so"),
         )?;
         Ok(folder)
