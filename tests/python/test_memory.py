@@ -88,7 +88,7 @@ def test_an_array_whose_type_changes_during_the_checks_is_written_as_it_was_chec
         state = memory[1:2]
 
         def change(state: np.ndarray = state, data: mujoco.MjData = data) -> Iterator[Any]:
-            state.dtype = np.float32
+            setattr(state, "dtype", np.float32)  # noqa: B010  # Its type says read-only.
             yield data
 
         with pytest.raises(ValueError, match="state must be of float64"):
