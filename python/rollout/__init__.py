@@ -16,11 +16,24 @@
         control = np.random.normal(size=(1000, 100, model.nu))
         state, sensordata = pool.rollout(model, data, start, control)
 
+What became of each rollout, where it matters:
+
+    state, sensordata, outcomes = pool.rollout(..., outcomes=True, fill="nan")
+    valid = outcomes.completed
+
 In place of `from mujoco import rollout` write `import rollout`; the rest of a program stays
 as it is.
 """
 
 from rollout._library import version as __version__
+from rollout._outcomes import Outcomes, Status
 from rollout._rollout import Rollout, rollout, shutdown_persistent_pool
 
-__all__ = ["Rollout", "__version__", "rollout", "shutdown_persistent_pool"]
+__all__ = [
+    "Outcomes",
+    "Rollout",
+    "Status",
+    "__version__",
+    "rollout",
+    "shutdown_persistent_pool",
+]

@@ -14,13 +14,14 @@ from typing import Any, Optional
 import numpy as np
 import numpy.typing as npt
 
+from rollout import _abi
+
 FLOAT64 = np.dtype(np.float64)
 
 Array = npt.NDArray[np.float64]
-# Address, count, and the strides from rollout to rollout and from step to step, in numbers.
-Rows = tuple[int, int, int, int]
-# Address and count.
-Place = tuple[int, int]
+# Start states, warm starts and controls; and states and sensor values.
+Inputs = tuple[Optional[Array], Optional[Array], Optional[Array]]
+Outputs = tuple[Optional[Array], Optional[Array]]
 
 
 def with_axes(array: Array, ndim: int) -> Array:
@@ -158,14 +159,14 @@ def check_size(name: str, array: Optional[Array], size: int) -> None:
         raise ValueError(f"{name}.size should be {size}, got {array.size}")
 
 
-def rows(array: Optional[Array]) -> Rows:
+def rows(array: Optional[Array]) -> _abi.Input:
     """Where the library finds the rows of an input of two or three axes.
 
     An axis of length 1 serves any number of rollouts or steps.
     """
     if array is None or not array.size:
         # Rows of no numbers say nothing.
-        return 0, 0, 0, 0
+        return _abi.Input()
     shape = array.shape
     strides = array.strides
     count = shape[-1]
@@ -176,11 +177,11 @@ def rows(array: Optional[Array]) -> Rows:
     if len(shape) == 3 and shape[1] > 1:
         step_stride = strides[1] // 8
         count += (shape[1] - 1) * step_stride
-    return array.ctypes.data, count, rollout_stride, step_stride
+    return _abi.Input(array.ctypes.data, count, rollout_stride, step_stride)
 
 
-def place(array: Optional[Array]) -> Place:
+def place(array: Optional[Array]) -> _abi.Output:
     """Where the library writes an output."""
     if array is None or not array.size:
-        return 0, 0
-    return array.ctypes.data, array.size
+        return _abi.Output()
+    return _abi.Output(array.ctypes.data, array.size)

@@ -196,13 +196,6 @@ _Signature = tuple[int, int]
 _ANY: _Signature = (0, 0)
 _UNSIGNED = (1 << 64) - 1
 
-_pack_model = _abi.packer(_abi.Model).pack_into
-_pack_data = _abi.packer(_abi.Data).pack_into
-_sizeof_model = ctypes.sizeof(_abi.Model)
-_sizeof_data = ctypes.sizeof(_abi.Data)
-_first_byte = ctypes.c_char.from_buffer
-_addressof = ctypes.addressof
-
 
 def _hash(values: tuple[Any, ...]) -> int:
     return hash(values) & _UNSIGNED
@@ -232,12 +225,9 @@ def _data_signature(data: mujoco.MjData) -> _Signature:
 
 
 def describe(
-    models: Sequence[mujoco.MjModel],
-    data: Sequence[mujoco.MjData],
-    models_out: ctypes.Array[ctypes.c_char],
-    data_out: ctypes.Array[ctypes.c_char],
-) -> None:
-    """Writes what the library needs to know of models and data.
+    models: Sequence[mujoco.MjModel], data: Sequence[mujoco.MjData]
+) -> tuple[ctypes.Array[_abi.Model], ctypes.Array[_abi.Data]]:
+    """What the library needs to know of models and data.
 
     Every address is asked for anew: an object that is freed gives its identity, and its
     memory, to another one.
@@ -245,8 +235,6 @@ def describe(
     Args:
         models: models of one size signature.
         data: one data for each thread that may take part.
-        models_out: room for as many `_abi.Model`.
-        data_out: room for as many `_abi.Data`.
 
     Raises:
         ValueError: MuJoCo's own threads would run on a data.
@@ -255,39 +243,38 @@ def describe(
     # A data that was made from the one model of the request fits it, which is nearly
     # always so and needs no signature.
     plain = len(models) == 1 and _DATA_KNOWS_MODEL and all(one.model is first for one in data)
-    for i, model in enumerate(models):
-        nplugin = model.nplugin
-        # Plugins may keep state of their own, and which trees sleep is not in the state.
-        hidden = nplugin or (SLEEP and model.opt.enableflags & SLEEP)
-        layout, structure = _ANY if plain else _model_signature(model)
-        _pack_model(
-            models_out,
-            i * _sizeof_model,
-            model._address,
-            layout,
-            structure,
-            model.nsensordata,
-            nplugin,
-            _abi.MODEL_HIDDEN_STATE if hidden else 0,
+    described = (_model(model, _ANY if plain else _model_signature(model)) for model in models)
+    of_data = (_data(i, one, _ANY if plain else _data_signature(one)) for i, one in enumerate(data))
+    return (_abi.Model * len(models))(*described), (_abi.Data * len(data))(*of_data)
+
+
+def _model(model: mujoco.MjModel, signature: _Signature) -> _abi.Model:
+    # Plugins may keep state of their own, and which trees sleep is not in the state.
+    hidden = model.nplugin or (SLEEP and model.opt.enableflags & SLEEP)
+    layout, structure = signature
+    return _abi.Model(
+        model=model._address,
+        layout=layout,
+        structure=structure,
+        nsensordata=model.nsensordata,
+        nplugin=model.nplugin,
+        flags=_abi.MODEL_HIDDEN_STATE if hidden else 0,
+    )
+
+
+def _data(i: int, data: mujoco.MjData, signature: _Signature) -> _abi.Data:
+    if data.threadpool:
+        raise ValueError(
+            f"data[{i}] has a thread pool installed (mju_threadpool); "
+            "rollout parallelizes across simulations and cannot use it"
         )
-    for i, one in enumerate(data):
-        layout, structure = _ANY if plain else _data_signature(one)
-        if one.threadpool:
-            raise ValueError(
-                f"data[{i}] has a thread pool installed (mju_threadpool); "
-                "rollout parallelizes across simulations and cannot use it"
-            )
-        address = one._address
-        sensordata = one.sensordata
-        _pack_data(
-            data_out,
-            i * _sizeof_data,
-            address,
-            _addressof(_first_byte(sensordata)) if len(sensordata) else 0,
-            address + WARNING_OFFSET,
-            NWARNING,
-            0,
-            layout,
-            structure,
-            one.nplugin,
-        )
+    layout, structure = signature
+    return _abi.Data(
+        data=data._address,
+        sensordata=data.sensordata.ctypes.data,
+        warning_number=data._address + WARNING_OFFSET,
+        nwarning=NWARNING,
+        layout=layout,
+        structure=structure,
+        nplugin=data.nplugin,
+    )

@@ -5,23 +5,19 @@ from __future__ import annotations
 import ctypes
 import os
 from collections.abc import Callable, Sequence
-from typing import NoReturn
+from typing import NoReturn, Optional
 
 import mujoco
+import numpy as np
 
 from rollout import _abi, _mujoco
-from rollout._arrays import Place, Rows
+from rollout._arrays import Inputs, Outputs, place, rows
 from rollout._library import library
-
-# What a request has in full; a request packs all of it at once.
-_pack_request = _abi.packer(_abi.Request).pack_into
-_REQUEST_SIZE = ctypes.sizeof(_abi.Request)
-_run = library.rollout_run
+from rollout._outcomes import Outcomes, Status
 
 _MOST_THREADS = (1 << 31) - 1
 
-# Outcomes are only read to list failed rollouts; a call of many rollouts does without.
-_MOST_OUTCOMES = 32_768
+_run = library.rollout_run
 
 # Counts the forks between the first process and this one.
 _process = 0
@@ -69,7 +65,6 @@ class Pool:
         self._address = handle.value or 0
         self._destroy: Callable[[ctypes.c_void_p], None] = library.rollout_pool_destroy
         self._process = _process
-        self._idle: list[_Call] = []
 
     def __del__(self) -> None:
         # Threads do not follow into a forked child: there is nothing to end there.
@@ -95,11 +90,10 @@ class Pool:
         nstep: int,
         control_spec: int,
         chunk_size: int,
-        initial_state: Rows,
-        initial_warmstart: Rows,
-        control: Rows,
-        state: Place,
-        sensordata: Place,
+        fill: int,
+        outputs: Outputs,
+        outcomes: Optional[Outcomes],
+        inputs: Inputs,
     ) -> None:
         """Runs a request and returns when all of its rollouts are done.
 
@@ -108,90 +102,57 @@ class Pool:
             data: one for each thread that may take part.
             nbatch: number of rollouts, at least 1.
             nstep: number of steps.
-            control_spec: which inputs `control` holds.
+            control_spec: which inputs the controls are.
             chunk_size: rollouts that a thread takes at a time; 0 for the library's choice.
-            initial_state: nbatch x nstate.
-            initial_warmstart: nbatch x nv.
-            control: nbatch x nstep x ncontrol.
-            state: output, nbatch x nstep x nstate.
-            sensordata: output, nbatch x nstep x nsensordata.
+            fill: what the rows hold that are not valid.
+            outputs: states and sensor values.
+            outcomes: where to say what became of each rollout.
+            inputs: start states, warm starts and controls.
 
         Raises:
             Overlap: an array that is written shares memory with another one.
             ValueError: the library refuses an argument.
             mujoco.FatalError: a rollout ended with an error of the engine; `rollouts` of
-                the exception lists all that did, or the first of more than 32,768. The
+                the exception lists all that did, or without `outcomes` the first. The
                 others have been run.
             RuntimeError: everything else.
         """
         if not self.is_alive():
             raise RuntimeError("a pool of threads does not follow into a forked process")
-        try:
-            call = self._idle.pop()
-        except IndexError:
-            call = _Call()
-        noutcome = nbatch if nbatch <= _MOST_OUTCOMES else 0
-        call.reserve(len(models), len(data), noutcome)
-        _mujoco.describe(models, data, call.models, call.data)
-        _pack_request(
-            call.request,
-            0,
-            _REQUEST_SIZE,
-            _mujoco.ENGINE,
-            call.models_address,
-            len(models),
-            call.data_address,
-            len(data),
-            nbatch,
-            nstep,
-            control_spec,
-            _abi.FILL_HOLD,
-            *initial_state,
-            *initial_warmstart,
-            *control,
-            *state,
-            *sensordata,
-            call.outcomes_address if noutcome else 0,
-            noutcome,
-            0,
-            0,
-            0,
-            chunk_size,
+        described, of_data = _mujoco.describe(models, data)
+        initial_state, initial_warmstart, control = map(rows, inputs)
+        state, sensordata = map(place, outputs)
+        request = _abi.Request(
+            size=ctypes.sizeof(_abi.Request),
+            engine=_mujoco.ENGINE,
+            models=ctypes.addressof(described),
+            nmodel=len(described),
+            data=ctypes.addressof(of_data),
+            ndata=len(of_data),
+            nbatch=nbatch,
+            nstep=nstep,
+            control_spec=control_spec,
+            fill=fill,
+            initial_state=initial_state,
+            initial_warmstart=initial_warmstart,
+            control=control,
+            state=state,
+            sensordata=sensordata,
+            chunk_size=chunk_size,
         )
-        if _run(self._handle, call.request_pointer, call.error_pointer):
-            error = call.error
-            text = error.text.decode(errors="replace")
-            failed = [
-                rollout
-                for rollout, outcome in enumerate(call.outcomes)
-                if outcome.status == _abi.OUTCOME_ENGINE_ERROR
-            ]
-            raise_error(error.status, text, failed or [error.index])
-        self._idle.append(call)
-
-
-class _Call:
-    """The memory that a call needs beside its arrays, kept from one call to the next."""
-
-    def __init__(self) -> None:
-        self.request = ctypes.create_string_buffer(_REQUEST_SIZE)
-        self.request_pointer = ctypes.c_void_p(ctypes.addressof(self.request))
-        self.error = _abi.Error()
-        self.error_pointer = ctypes.c_void_p(ctypes.addressof(self.error))
-        self._room = (-1, -1, -1)
-
-    def reserve(self, nmodel: int, ndata: int, noutcome: int) -> None:
-        """Makes room for a request of these sizes."""
-        room = (nmodel, ndata, noutcome)
-        if room == self._room:
-            return
-        self.models = ctypes.create_string_buffer(nmodel * ctypes.sizeof(_abi.Model))
-        self.data = ctypes.create_string_buffer(ndata * ctypes.sizeof(_abi.Data))
-        self.outcomes = (_abi.Outcome * noutcome)()
-        self.models_address = ctypes.addressof(self.models)
-        self.data_address = ctypes.addressof(self.data)
-        self.outcomes_address = ctypes.addressof(self.outcomes)
-        self._room = room
+        if outcomes is not None:
+            request.outcomes = outcomes.records.ctypes.data
+            request.noutcome = nbatch
+            if outcomes.message.size:
+                request.messages = outcomes.message.ctypes.data
+                request.nmessage = outcomes.message.nbytes
+                request.message_size = outcomes.message.itemsize
+        error = _abi.Error()
+        if _run(self._handle, request, error):
+            failed = [error.index]
+            if outcomes is not None:
+                failed = np.flatnonzero(outcomes.status == Status.ENGINE_ERROR).tolist()
+            raise_error(error.status, error.text.decode(errors="replace"), failed)
 
 
 class Overlap(ValueError):

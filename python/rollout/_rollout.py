@@ -8,36 +8,44 @@ import operator
 import os
 import sys
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from types import TracebackType
-from typing import Any, NoReturn, Optional, Union
+from typing import Any, Literal, NamedTuple, NoReturn, Optional, Union, overload
 
 import mujoco
 import numpy as np
 import numpy.typing as npt
 
+from rollout import _abi
 from rollout._arrays import (
     Array,
+    Inputs,
+    Outputs,
     as_input,
     as_output,
     as_result,
     check_size,
     check_trailing,
     infer,
-    place,
     readable,
-    rows,
 )
 from rollout._fast import fast_rollout as _fast_rollout
 from rollout._mujoco import CTRL, FULL_PHYSICS, USER
+from rollout._outcomes import Outcomes
 from rollout._pool import Overlap, Pool
 
 Models = Union[mujoco.MjModel, Sequence[mujoco.MjModel]]
+Fill = Literal["hold", "nan", "untouched"]
 AllData = Union[mujoco.MjData, Sequence[mujoco.MjData]]
 
 _state_size = mujoco.mj_stateSize
 _MjModel = mujoco.MjModel
 _MjData = mujoco.MjData
+
+# Outcomes that nobody asked for only serve to list failed rollouts; a call of more
+# rollouts than this does without.
+_MOST_OUTCOMES = 32_768
 
 
 class Rollout:
@@ -81,6 +89,7 @@ class Rollout:
         """Ends the threads, as soon as no call uses them any more. Can be called again."""
         self._pool = None
 
+    @overload
     def rollout(
         self,
         model: Models,
@@ -95,15 +104,55 @@ class Rollout:
         state: Optional[Array] = None,
         sensordata: Optional[Array] = None,
         chunk_size: Optional[int] = None,
-    ) -> tuple[Array, Array]:
+        fill: Fill = "hold",
+        outcomes: Literal[False] = False,
+    ) -> tuple[Array, Array]: ...
+
+    @overload
+    def rollout(
+        self,
+        model: Models,
+        data: AllData,
+        initial_state: npt.ArrayLike,
+        control: Optional[npt.ArrayLike] = None,
+        *,
+        control_spec: int = CTRL,
+        skip_checks: bool = False,
+        nstep: Optional[int] = None,
+        initial_warmstart: Optional[npt.ArrayLike] = None,
+        state: Optional[Array] = None,
+        sensordata: Optional[Array] = None,
+        chunk_size: Optional[int] = None,
+        fill: Fill = "hold",
+        outcomes: Literal[True],
+    ) -> tuple[Array, Array, Outcomes]: ...
+
+    def rollout(
+        self,
+        model: Models,
+        data: AllData,
+        initial_state: npt.ArrayLike,
+        control: Optional[npt.ArrayLike] = None,
+        *,
+        control_spec: int = CTRL,
+        skip_checks: bool = False,
+        nstep: Optional[int] = None,
+        initial_warmstart: Optional[npt.ArrayLike] = None,
+        state: Optional[Array] = None,
+        sensordata: Optional[Array] = None,
+        chunk_size: Optional[int] = None,
+        fill: Fill = "hold",
+        outcomes: bool = False,
+    ) -> Union[tuple[Array, Array], tuple[Array, Array, Outcomes]]:
         """Steps the simulation from each start state through its controls.
 
         What is not an argument has its default in every rollout: controls and applied
         forces are zero, mocap poses and the activity of equality constraints those of the
         model. Nothing that a data did before changes a result.
 
-        A rollout in which MuJoCo warns (it diverged, say) ends there; its remaining rows
-        hold the state after MuJoCo's automatic reset.
+        A rollout in which MuJoCo warns (it diverged, say) or reports an error ends there.
+        The rows from there on are as `fill` says, and only `outcomes` tells how many are
+        valid.
 
         Args:
             model: one model for all rollouts, or a sequence of nbatch models of equal
@@ -126,17 +175,22 @@ class Rollout:
             sensordata: where to write the sensor values, (nbatch x nstep x nsensordata),
                 float64 and contiguous.
             chunk_size: rollouts that a thread takes at a time. Does not change results.
+            fill: what the rows hold that are not valid. "hold": after a warning the state
+                after MuJoCo's automatic reset, as in `mujoco.rollout`; after an error the
+                last valid row. "nan": NaN. "untouched": what was there before.
+            outcomes: whether to return what became of each rollout, too. An error of MuJoCo
+                is then told there and not raised.
 
         Returns:
             The states after each step, and the sensor values, which as in MuJoCo belong to
-            the state before the step.
+            the state before the step; with `outcomes` also the `Outcomes`.
 
         Raises:
             ValueError: an argument has a wrong shape, size or value. Nothing was changed.
             TypeError: an argument is of a wrong type. Nothing was changed.
             mujoco.FatalError: MuJoCo reported an error in at least one rollout. The others
-                have been run; the attribute `rollouts` lists those that failed, whose rows
-                hold the last valid one from there on.
+                have been run; the attribute `rollouts` lists those that failed (of more
+                than 32,768 rollouts only the first).
             RuntimeError: the object is closed, or a data is in use by another call.
 
         What a callback (`mujoco.set_mjcb_control` and the like) raises on the calling thread
@@ -147,6 +201,8 @@ class Rollout:
             raise RuntimeError("rollout requested after thread pool shutdown")
         return _call(
             pool,
+            fill,
+            outcomes,
             skip_checks,
             model,
             data,
@@ -159,6 +215,46 @@ class Rollout:
             sensordata,
             chunk_size,
         )
+
+
+@overload
+def rollout(
+    model: Models,
+    data: AllData,
+    initial_state: npt.ArrayLike,
+    control: Optional[npt.ArrayLike] = None,
+    *,
+    control_spec: int = CTRL,
+    skip_checks: bool = False,
+    nstep: Optional[int] = None,
+    initial_warmstart: Optional[npt.ArrayLike] = None,
+    state: Optional[Array] = None,
+    sensordata: Optional[Array] = None,
+    chunk_size: Optional[int] = None,
+    persistent_pool: bool = False,
+    fill: Fill = "hold",
+    outcomes: Literal[False] = False,
+) -> tuple[Array, Array]: ...
+
+
+@overload
+def rollout(
+    model: Models,
+    data: AllData,
+    initial_state: npt.ArrayLike,
+    control: Optional[npt.ArrayLike] = None,
+    *,
+    control_spec: int = CTRL,
+    skip_checks: bool = False,
+    nstep: Optional[int] = None,
+    initial_warmstart: Optional[npt.ArrayLike] = None,
+    state: Optional[Array] = None,
+    sensordata: Optional[Array] = None,
+    chunk_size: Optional[int] = None,
+    persistent_pool: bool = False,
+    fill: Fill = "hold",
+    outcomes: Literal[True],
+) -> tuple[Array, Array, Outcomes]: ...
 
 
 def rollout(
@@ -175,11 +271,13 @@ def rollout(
     sensordata: Optional[Array] = None,
     chunk_size: Optional[int] = None,
     persistent_pool: bool = False,
-) -> tuple[Array, Array]:
+    fill: Fill = "hold",
+    outcomes: bool = False,
+) -> Union[tuple[Array, Array], tuple[Array, Array, Outcomes]]:
     """Does what `Rollout.rollout` does, on as many threads as there are data.
 
     Args:
-        model: see `Rollout.rollout`, as for all arguments but the last.
+        model: see `Rollout.rollout`, as for all arguments but `persistent_pool`.
         data: see there.
         initial_state: see there.
         control: see there.
@@ -193,6 +291,8 @@ def rollout(
         persistent_pool: whether to keep the threads for the next call. Otherwise they are
             started and ended by each call of several data, which costs some 50
             microseconds for each.
+        fill: see there.
+        outcomes: see there.
 
     Returns:
         See `Rollout.rollout`.
@@ -201,6 +301,8 @@ def rollout(
     nthread = len(data) if len(data) > 1 else 0
     return _call(
         _persistent(nthread) if persistent_pool else Pool(nthread),
+        fill,
+        outcomes,
         skip_checks,
         model,
         data,
@@ -252,13 +354,17 @@ def shutdown_persistent_pool() -> None:
 atexit.register(shutdown_persistent_pool)
 
 
-def _call(pool: Pool, skip_checks: bool, *arguments: Any) -> tuple[Array, Array]:
+def _call(
+    pool: Pool, fill: Fill, outcomes: bool, skip_checks: bool, *arguments: Any
+) -> Union[tuple[Array, Array], tuple[Array, Array, Outcomes]]:
     """Runs the usual call on the fast path, and any other as it needs."""
     try:
-        done = _fast_rollout(pool.address(), pool.nthread, skip_checks, *arguments)
-        if done is None:
-            done = (_run_unchecked if skip_checks else _run)(pool, *arguments)
-        return done
+        if fill == "hold" and not outcomes:
+            done = _fast_rollout(pool.address(), pool.nthread, skip_checks, *arguments)
+            if done is not None:
+                return done
+        run = _run_unchecked if skip_checks else _run
+        return run(_Way(pool, _fill(fill), outcomes), *arguments)
     except SystemError as error:
         cause = _first_cause(error)
     try:
@@ -266,6 +372,21 @@ def _call(pool: Pool, skip_checks: bool, *arguments: Any) -> tuple[Array, Array]
     finally:
         # Or this frame and the traceback would keep each other alive.
         del cause
+
+
+class _Way(NamedTuple):
+    """How to run, whatever the arrays."""
+
+    pool: Pool
+    fill: int
+    outcomes: bool
+
+
+def _fill(fill: str) -> int:
+    codes = {"hold": _abi.FILL_HOLD, "nan": _abi.FILL_NAN, "untouched": _abi.FILL_UNTOUCHED}
+    if fill not in codes:
+        raise ValueError(f"fill must be one of {', '.join(codes)}, not {fill!r}")
+    return codes[fill]
 
 
 def _first_cause(error: BaseException) -> BaseException:
@@ -280,7 +401,7 @@ def _first_cause(error: BaseException) -> BaseException:
 
 
 def _run(
-    pool: Pool,
+    way: _Way,
     model: Models,
     data: AllData,
     initial_state: npt.ArrayLike,
@@ -291,7 +412,7 @@ def _run(
     state: Optional[Array],
     sensordata: Optional[Array],
     chunk_size: Optional[int],
-) -> tuple[Array, Array]:
+) -> Any:
     """Checks the arguments, infers what they leave open, makes outputs, and runs."""
     control_spec = _spec(control_spec)
     steps = 1 if nstep is None else _steps(nstep)
@@ -341,25 +462,22 @@ def _run(
         check_trailing("sensordata", sensors, nsensordata)
         check_size("sensordata", sensors, nbatch * nstep * nsensordata)
 
-    _dispatch(
-        pool,
+    told = _dispatch(
+        way,
         models,
         data,
         nbatch,
         nstep,
         control_spec,
         chunk_size,
-        starts,
-        warmstarts,
-        controls,
-        states,
-        sensors,
+        (starts, warmstarts, controls),
+        (states, sensors),
     )
-    return as_result(state, states), as_result(sensordata, sensors)
+    return as_result(state, states), as_result(sensordata, sensors), *told
 
 
 def _run_unchecked(
-    pool: Pool,
+    way: _Way,
     model: Models,
     data: AllData,
     initial_state: npt.ArrayLike,
@@ -370,7 +488,7 @@ def _run_unchecked(
     state: Optional[Array],
     sensordata: Optional[Array],
     chunk_size: Optional[int],
-) -> tuple[Array, Array]:
+) -> Any:
     """Infers nothing and makes no outputs; sizes are checked all the same."""
     if not isinstance(model, list):
         raise TypeError(f"model must be a list with skip_checks, not {type(model).__name__}")
@@ -407,21 +525,18 @@ def _run_unchecked(
     check_size("state", states, nbatch * nstep * nstate)
     sensors = None if sensordata is None else as_output("sensordata", sensordata)
     check_size("sensordata", sensors, nbatch * nstep * first.nsensordata)
-    _dispatch(
-        pool,
+    told = _dispatch(
+        way,
         models,
         data,
         nbatch,
         nstep,
         control_spec,
         chunk_size,
-        starts,
-        warmstarts,
-        controls,
-        states,
-        sensors,
+        (starts, warmstarts, controls),
+        (states, sensors),
     )
-    return state, sensordata  # type: ignore[return-value]  # None where None was given
+    return state, sensordata, *told
 
 
 def _of_shape(name: str, value: npt.ArrayLike, shape: tuple[int, ...]) -> Array:
@@ -432,43 +547,57 @@ def _of_shape(name: str, value: npt.ArrayLike, shape: tuple[int, ...]) -> Array:
 
 
 def _dispatch(
-    pool: Pool,
+    way: _Way,
     models: Sequence[mujoco.MjModel],
     data: Sequence[mujoco.MjData],
     nbatch: int,
     nstep: int,
     control_spec: int,
     chunk_size: Optional[int],
-    starts: Array,
-    warmstarts: Optional[Array],
-    controls: Optional[Array],
-    state: Optional[Array],
-    sensordata: Optional[Array],
-) -> None:
-    """Runs what has been checked."""
-    ndata = len(data)
-    if ndata != pool.nthread:
-        if pool.nthread:
-            raise ValueError(f"Length of data: {ndata} not equal to nthread: {pool.nthread}")
+    inputs: Inputs,
+    outputs: Outputs,
+) -> tuple[Outcomes, ...]:
+    """Runs what has been checked. Returns the outcomes, if they are wanted."""
+    ndata, nthread = len(data), way.pool.nthread
+    if ndata != nthread:
+        if nthread:
+            raise ValueError(f"Length of data: {ndata} not equal to nthread: {nthread}")
         if ndata > 1:
             raise ValueError(
                 "More than one data instance passed but rollout is configured to run on main thread"
             )
-    if not nbatch:
-        return
-    chunk_size = min(chunk_size or 0, nbatch)
-    options = (models, data, nbatch, nstep, control_spec, chunk_size)
-    outputs = (place(state), place(sensordata))
+    outcomes = None
+    if way.outcomes:
+        outcomes = Outcomes(nbatch)
+    elif nbatch <= _MOST_OUTCOMES:
+        # To list the rollouts that failed.
+        outcomes = Outcomes(nbatch, message_size=0)
+
+    chunk = min(chunk_size or 0, nbatch)
+    run = partial(
+        way.pool.run, models, data, nbatch, nstep, control_spec, chunk, way.fill, outputs, outcomes
+    )
+    if nbatch:
+        try:
+            _run_apart(run, inputs)
+        except mujoco.FatalError:
+            if not way.outcomes:
+                raise
+    return (outcomes,) if way.outcomes and outcomes is not None else ()
+
+
+def _run_apart(run: Callable[[Inputs], None], inputs: Inputs) -> None:
+    """Runs with inputs that share no memory with an output.
+
+    One that does is read before anything is written, as if it had been copied; and so it
+    is, when the library refuses it. Other overlaps are refused again.
+    """
     try:
-        pool.run(*options, rows(starts), rows(warmstarts), rows(controls), *outputs)
-        return
+        return run(inputs)
     except Overlap:
         pass
-    # An input that shares memory with an output is read before anything is written, as if
-    # it had been copied; and so it is. Other overlaps are refused again.
-    inputs = [None if one is None else one.copy() for one in (starts, warmstarts, controls)]
-    first, second, third = map(rows, inputs)
-    pool.run(*options, first, second, third, *outputs)
+    starts, warmstarts, controls = (None if one is None else one.copy() for one in inputs)
+    return run((starts, warmstarts, controls))
 
 
 def _spec(control_spec: int) -> int:

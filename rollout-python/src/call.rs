@@ -55,7 +55,7 @@ fn guarded<T>(part: impl FnOnce() -> Usual<T>) -> Usual<T> {
     panic::catch_unwind(AssertUnwindSafe(part)).unwrap_or(Err(Unusual))
 }
 
-/// As in `_pool.py`: with more rollouts than this no outcomes are asked for.
+/// As in `_rollout.py`: with more rollouts than this no outcomes are asked for.
 const MOST_OUTCOMES: usize = 32_768;
 
 /// A call that can be run.

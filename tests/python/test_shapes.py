@@ -159,7 +159,7 @@ def test_positional_arguments_are_those_of_mujoco_rollout():
         assert_same_bits(pool.rollout(*four), expected)
         for call in (rollout.rollout, pool.rollout):
             with pytest.raises(TypeError):
-                call(*four, 1)  # type: ignore[call-arg]
+                call(*four, 1)  # type: ignore[call-overload]
 
 
 def _strided(array: np.ndarray) -> np.ndarray:
