@@ -111,6 +111,9 @@ impl<'r> Job<'r> {
                 panic.get_or_insert_with(|| panic_text(&*payload).to_owned());
             }
         }
+        // Before the lane is left, which may try a reset: a data that even this does not
+        // help is left as it is.
+        let spent = !self.is_welcome();
         let (tally, undefined) = lane.leave();
         let place = Place {
             slot,
@@ -121,7 +124,7 @@ impl<'r> Job<'r> {
             tally,
             panic,
             refused: None,
-            rest: (!self.is_welcome()).then_some(place),
+            rest: spent.then_some(place),
         }
     }
 }
