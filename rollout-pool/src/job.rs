@@ -127,6 +127,16 @@ impl<'r> Job<'r> {
             rest: spent.then_some(place),
         }
     }
+    /// Resets the data of a place that there is no thread for.
+    ///
+    /// # Safety
+    ///
+    /// * As for [`participate`](Job::participate).
+    pub(crate) unsafe fn give_up(&self, place: &mut Place) {
+        // SAFETY: the caller's promises.
+        let lane = unsafe { self.request.lane(place.slot, place.undefined.take()) };
+        lane.give_up();
+    }
 }
 
 /// A slot, as one thread leaves it to the next.
@@ -187,11 +197,6 @@ impl Work {
     /// There is no thread for what is left.
     pub(crate) fn refuse(&mut self, why: &io::Error) {
         self.refused.get_or_insert_with(|| why.to_string());
-    }
-
-    /// Whether there was no thread for something.
-    pub(crate) fn is_refused(&self) -> bool {
-        self.refused.is_some()
     }
 
     /// Adds what came of another part.

@@ -4,17 +4,16 @@
 
 #define _POSIX_C_SOURCE 200809L
 
-#include <dirent.h>
 #include <math.h>
 #include <pthread.h>
 #include <setjmp.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
-#include <unistd.h>
+#include <sys/resource.h>
 
 #include "check.h"
+#include "process.h"
 #include "rollout.h"
 
 // ---------------------------------------------------------------- the engine's messages
@@ -46,6 +45,8 @@ static __thread char pending[200];
 // This thread has seen an error, and was to be retired after it.
 static __thread int spent;
 static int retires;
+// The system refuses threads.
+static int refused;
 
 // What must not happen: calls on a thread that was to be retired, or on a data that an
 // error has left undefined.
@@ -154,7 +155,8 @@ static int time_of(const Data* d) { return (int)d->x[0]; }
 
 // Whether the call must not go on. Fails if it is the one to.
 static int fails(const Model* m, Data* d, Fault fault, const char* function) {
-  if (spent && retires) {
+  // (Where there is no other thread, a reset is all that may be done.)
+  if (spent && retires && !(refused && fault == RESET)) {
     violate();
   }
   if (d->undefined && fault != RESET) {
@@ -1003,40 +1005,6 @@ static void an_error_in_state_size_refuses_the_request(void) { each_way(sizes); 
 
 // ---------------------------------------------------------------- again and again
 
-static long resident_pages(void) {
-  long pages = 0, resident = 0;
-  FILE* file = fopen("/proc/self/statm", "r");
-  if (!file || fscanf(file, "%ld %ld", &pages, &resident) != 2) {
-    resident = 0;
-  }
-  if (file) {
-    fclose(file);
-  }
-  return resident;
-}
-
-static int thread_count(void) {
-  int threads = 0;
-  DIR* folder = opendir("/proc/self/task");
-  while (folder && readdir(folder)) {
-    threads++;
-  }
-  if (folder) {
-    closedir(folder);
-  }
-  return threads;
-}
-
-// Threads that were replaced end at their leisure, but they do end.
-static void check_thread_count(int expected) {
-  struct timespec pause = {0, 10000000};
-  int tries;
-  for (tries = 0; tries < 6000 && thread_count() > expected; tries++) {
-    nanosleep(&pause, NULL);
-  }
-  CHECK(thread_count() == expected);
-}
-
 static void again_and_again(void) {
   // Starting a thread takes as long as some hundred steps.
   size_t nbatch = (retires ? 2000 : 125000) / check_parts, half = 0;
@@ -1047,7 +1015,7 @@ static void again_and_again(void) {
   RolloutData data[NDATA];
   double start[2] = {0, 0};
   RolloutRequest request = rollout_request();
-  int threads = thread_count(), r;
+  int threads = process_threads(), r;
   long before = 0;
   memset(memory, 0, sizeof(memory));
   describe(&model, &m, 0);
@@ -1066,28 +1034,142 @@ static void again_and_again(void) {
     RolloutError error = rollout_error();
     CHECK_STATUS(rollout_run(pools[2], &request, &error), ROLLOUT_STATUS_ROLLOUTS_FAILED, &error);
     CHECK(error.nfailed == (int)nbatch);
-    check_thread_count(threads);
+    CHECK(process_threads_become(threads));
     if (half == 0) {
-      before = resident_pages();
+      before = process_memory();
     }
   }
-#ifndef __SANITIZE_ADDRESS__
   // A megabyte is eight bytes for each error; none has kept even one allocation.
-  CHECK(resident_pages() - before < 256);
-#else
-  // (It keeps what was freed for a while.)
-  (void)before;
-#endif
+  CHECK(!PROCESS_MEMORY_COUNTS || process_memory() - before < 1 << 20);
   CHECK(violations == 0);
   violations = 0;
 }
 
 static void a_million_errors_leave_nothing_behind(void) { each_way(again_and_again); }
 
-int main(void) {
+// ---------------------------------------------------------------- no thread to be had
+
+// The system refuses a thread's stack.
+static void refuse_threads(int refuse) {
+  struct rlimit limit;
+  long pages = 0;
+  FILE* file = fopen("/proc/self/statm", "r");
+  if (!file || fscanf(file, "%ld", &pages) != 1 || getrlimit(RLIMIT_AS, &limit)) {
+    CHECK(!"limits can be read");
+  }
+  if (file) {
+    fclose(file);
+  }
+  limit.rlim_cur = refuse ? (rlim_t)(pages * sysconf(_SC_PAGESIZE) + (2 << 20)) : limit.rlim_max;
+  CHECK(setrlimit(RLIMIT_AS, &limit) == 0);
+}
+
+// Every rollout fails, and so each thread that takes part must be replaced. The caller
+// is the first one that there is no thread for. In a process of its own, where no thread
+// has left its stack for another one.
+static int child_refused(const char* nthread) {
+  enum { NBATCH = 8 };
+  RolloutEngine engine;
+  Model m = {1, STEP, 1};
+  RolloutModel model;
+  Data memory[3];
+  RolloutData data[3];
+  double start[2] = {0, 0};
+  double state[NBATCH * 3 * 2];
+  RolloutOutcome outcomes[NBATCH];
+  RolloutRequest request = rollout_request();
+  RolloutError error = rollout_error();
+  RolloutPool* pool = NULL;
+  int round, i, failed;
+  way = LOG_THREAD;
+  retires = refused = 1;
+  engine = make_engine();
+  memset(memory, 0, sizeof(memory));
+  describe(&model, &m, 0);
+  for (i = 0; i < 3; i++) {
+    describe_data(&data[i], &memory[i]);
+  }
+  if (rollout_pool_create(atoi(nthread), &pool, &error)) {
+    return 1;
+  }
+  request.engine = &engine;
+  request.models = &model;
+  request.nmodel = 1;
+  request.data = data;
+  request.ndata = 3;
+  request.nbatch = NBATCH;
+  request.nstep = 3;
+  request.chunk_size = 2;
+  request.initial_state = rollout_shared(start, 2);
+  request.state = rollout_output(state, NBATCH * 3 * 2);
+  request.outcomes = outcomes;
+  request.noutcome = NBATCH;
+  // (Once a worker has been replaced, its stack can serve another thread.)
+  for (round = 0; round < (atoi(nthread) ? 1 : 3); round++) {
+    for (i = 0; i < NBATCH * 3 * 2; i++) {
+      state[i] = UNTOUCHED;
+    }
+    refuse_threads(1);
+    CHECK_STATUS(rollout_run(pool, &request, &error), ROLLOUT_STATUS_NO_THREAD, &error);
+    refuse_threads(0);
+    CHECK(strstr(error.text, "must be retired after an engine error") != NULL);
+    failed = 0;
+    for (i = 0; i < NBATCH; i++) {
+      const double* rows = state + i * 3 * 2;
+      if (outcomes[i].status == ROLLOUT_OUTCOME_STATUS_ENGINE_ERROR) {
+        CHECK(outcomes[i].steps == 1 && rows[0] == 1 && isnan(rows[2]) && isnan(rows[5]));
+        failed++;
+      } else {
+        CHECK(outcomes[i].status == ROLLOUT_OUTCOME_STATUS_NOT_STARTED);
+        CHECK(rows[0] == UNTOUCHED && rows[5] == UNTOUCHED);
+      }
+    }
+    // In the first round the caller at least has run one.
+    CHECK(failed < NBATCH && (round > 0 || failed > 0));
+  }
+  CHECK(violations == 0);
+  for (i = 0; i < 3; i++) {
+    CHECK(!memory[i].undefined);
+  }
+  refused = 0;
+  // Whatever was refused is made good as soon as there are threads again.
+  CHECK_STATUS(rollout_run(pool, &request, &error), ROLLOUT_STATUS_ROLLOUTS_FAILED, &error);
+  CHECK(error.nfailed == NBATCH);
+  m.fault = NOTHING;
+  CHECK_STATUS(rollout_run(pool, &request, &error), ROLLOUT_STATUS_OK, &error);
+  CHECK(violations == 0);
+  rollout_pool_destroy(pool);
+  CHECK(process_threads_become(1));
+  if (check_why[0]) {
+    printf("%s\n", check_why);
+  }
+  return check_why[0] != '\0';
+}
+
+static void where_the_system_refuses_a_thread_the_status_says_so(void) {
+  static const char* nthread[] = {"0", "1", "2"};
+  int i;
+  for (i = 0; i < 3; i++) {
+    if (!CHECK(process_again("refused", nthread[i], 0) == 0)) {
+      char why[500] = "";
+      FILE* file = fopen("output.txt", "r");
+      if (file && fgets(why, sizeof(why), file)) {
+        fprintf(stderr, "%s threads: %s\n", nthread[i], why);
+      }
+      if (file) {
+        fclose(file);
+      }
+    }
+  }
+}
+
+int main(int argc, char** argv) {
   static const int nthread[NPOOL] = {0, 1, 2, 8};
   int p;
   check_begin();
+  if (argc == 3 && strcmp(argv[1], "refused") == 0) {
+    return child_refused(argv[2]);
+  }
   process_error = host_error;
   process_warning = host_warning;
   process_log = host_log;
@@ -1109,6 +1191,7 @@ int main(void) {
   CASE(the_guard_returns_what_the_engine_says);
   CASE(an_error_in_state_size_refuses_the_request);
   CASE(a_million_errors_leave_nothing_behind);
+  CASE(where_the_system_refuses_a_thread_the_status_says_so);
   for (p = 0; p < NPOOL; p++) {
     rollout_pool_destroy(pools[p]);
   }
