@@ -734,7 +734,7 @@ static void the_guard_runs_one_engine_call(void) {
 
 static void errors_leave_nothing_behind(void) {
   // Starting a thread takes as long as some ten rollouts.
-  int rounds = (rollout_mujoco_hooks().flags ? 500 : 10000) / (int)check_parts;
+  int rounds = (rollout_mujoco_hooks().flags ? 300 : 5000) / (int)check_parts;
   int threads, i, k;
   long before = 0;
   make();
@@ -752,7 +752,7 @@ static void errors_leave_nothing_behind(void) {
       before = process_memory();
     }
   }
-  // For 64,000 errors 3 MB are 48 bytes each; the allocator may settle in the meantime.
+  // For 32,000 errors 3 MB are 96 bytes each; the allocator may settle in the meantime.
   CHECK(!PROCESS_MEMORY_COUNTS || process_memory() - before < 3 << 20);
   CHECK(process_threads_become(threads));
   check_handlers(0);
