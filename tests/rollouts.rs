@@ -6,8 +6,11 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use proptest::prelude::*;
+use rollout_core::simulator::Fixed;
+use rollout_core::trap::HOOKS_RETIRE_THREAD;
 use rollout_core::{
-    Arrays, Fill, Input, Outcome, OutcomeStatus, Output, Request, Simulation, Simulator, Slot,
+    Arrays, Data, Engine, Fill, Input, Outcome, OutcomeStatus, Output, Request, Simulation,
+    Simulator, Slot, engine,
 };
 use rollout_pool::Pool;
 use rollout_tests::toy::{self, Model, Toy, spec};
@@ -32,7 +35,8 @@ struct Case {
     initial_state: Strides,
     initial_warmstart: Option<Strides>,
     control: Option<(u32, Strides)>,
-    /// One in so many controls is NaN, huge, a failure or a panic; 0 for none.
+    /// One in so many controls is NaN, huge, or makes one of the engine's functions fail;
+    /// 0 for none.
     trouble: usize,
     fill: Fill,
     chunk_size: usize,
@@ -65,6 +69,7 @@ fn model() -> impl Strategy<Value = Model> {
             sensors_disabled,
             hidden_state,
             work,
+            ..Model::default()
         },
     )
 }
@@ -93,14 +98,22 @@ fn case() -> impl Strategy<Value = Case> {
         prop_oneof![Just(Fill::Nan), Just(Fill::Hold), Just(Fill::Untouched)],
         0..4_usize,
         1..5_usize,
+        any::<bool>(),
+        prop_oneof![9 => Just(false), 1 => Just(true)],
         any::<u64>(),
     );
     (what, how).prop_map(
         |(
-            (model, model_for_each, nbatch, nstep, initial_state, initial_warmstart, control),
-            (trouble, fill, chunk_size, ndata, seed),
+            (mut model, model_for_each, nbatch, nstep, initial_state, initial_warmstart, control),
+            (trouble, fill, chunk_size, ndata, retires, unresettable, seed),
         )| Case {
-            model,
+            model: {
+                let given = control.map_or(0, |(spec, _)| spec);
+                let defaults = !model.mocap.is_empty() && given & spec::MOCAP == 0;
+                model.unresettable = unresettable && (model.hidden_state || defaults);
+                model.retires = retires;
+                model
+            },
             model_for_each: model_for_each && nbatch > 0,
             nbatch,
             nstep,
@@ -216,7 +229,8 @@ impl Case {
         if let (Some(array), true) = (&mut control, self.trouble > 0) {
             for value in &mut array.values {
                 if numbers.below(self.trouble) == 0 {
-                    *value = [f64::NAN, 1e9, toy::FAIL, toy::PANIC][numbers.below(4)];
+                    let troubles = [f64::NAN, 1e9, toy::FAIL, toy::PANIC, toy::UNSETTABLE];
+                    *value = troubles[numbers.below(troubles.len())];
                 }
             }
         }
@@ -269,16 +283,21 @@ impl Case {
     /// nonsense, some steps are made.
     fn dirty_slots(&self, seed: u64) -> Vec<Slot<Toy>> {
         let numbers = &mut Numbers::new(seed);
+        // What this thread does here is none of the library's business.
+        let model = &Model {
+            retires: false,
+            ..self.model.clone()
+        };
         (0..self.ndata)
             .map(|_| {
-                let mut slot = Slot::new(Toy::new(&self.model), &self.model);
+                let mut slot = Slot::new(Toy::new(model), model);
                 for bit in spec::ALL {
-                    let values = numbers.units(Toy::state_size(&self.model, bit));
-                    slot.simulator_mut().set_state(&self.model, bit, &values);
+                    let values = numbers.units(Toy::state_size(model, bit));
+                    slot.simulator_mut().set_state(model, bit, &values);
                 }
                 slot.sensordata_mut().fill(1e6);
                 for _ in 0..numbers.below(4) {
-                    slot.step(&self.model).unwrap();
+                    slot.step(model).unwrap();
                 }
                 slot
             })
@@ -308,14 +327,25 @@ impl Case {
             chunk_size: self.chunk_size,
             ..Arrays::default()
         };
-        let mut request =
-            Request::new(Simulation::of(&inputs.models, &mut slots).unwrap(), arrays).unwrap();
+        let fixed: Vec<_> = inputs.models.iter().map(Fixed::<Toy>::new).collect();
+        let models: Vec<_> = fixed.iter().map(engine::Model::of).collect();
+        let data: Vec<_> = slots.iter_mut().map(Data::of).collect();
+        let mut engine = Engine::of::<Toy>();
+        if self.model.retires {
+            engine.hooks.flags = HOOKS_RETIRE_THREAD;
+        }
+        // SAFETY: the table is that of these models and data, which are borrowed here.
+        let simulation = unsafe { Simulation::new(&engine, models, data) };
+        let mut request = Request::new(simulation, arrays).unwrap();
         let tally = match pool {
             Some(pool) => pool.run(&mut request).unwrap(),
             None => request.run(),
         };
         drop(request);
         assert_eq!(tally.completed + tally.warned + tally.failed, self.nbatch);
+        // The host gets its data back in a state that is defined.
+        let broken = slots.iter().any(|slot| slot.simulator().is_broken());
+        assert!(!broken || self.model.unresettable);
         let first_failed = outcomes
             .iter()
             .position(|o| o.status == OutcomeStatus::EngineError as i32);
@@ -333,8 +363,10 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 2000, ..ProptestConfig::default() })]
 
     #[test]
-    fn one_thread_equals_a_plain_loop(case in case(), history in any::<u64>()) {
+    fn one_thread_equals_a_plain_loop(mut case in case(), history in any::<u64>()) {
         quiet_panics();
+        // One thread has no other to take its place.
+        case.model.retires = false;
         prop_assert_eq!(case.run(None, history), case.expected());
     }
 
@@ -363,7 +395,7 @@ fn quiet_panics() {
         let before = std::panic::take_hook();
         std::panic::set_hook(Box::new(move |info| {
             let text = info.payload_as_str().unwrap_or("");
-            if !text.contains("asks to panic") {
+            if !text.contains("asks to panic") || text.len() > 200 {
                 before(info);
             }
         }));
@@ -515,6 +547,59 @@ fn hash(outputs: &Outputs) -> u64 {
     let mut hasher = DefaultHasher::new();
     (&outputs.state, &outputs.sensordata).hash(&mut hasher);
     hasher.finish()
+}
+
+#[test]
+fn r70_a_simulator_that_panics_in_one_rollout_ends_that_rollout() {
+    quiet_panics();
+    let model = [Model::default()];
+    let start = [0.1; 7];
+    let mut control = vec![0.5; 8 * 5 * 2];
+    let run = |pool: &Pool, control: &[f64]| {
+        let mut slots = [(); 3].map(|()| Slot::new(Toy::new(&model[0]), &model[0]));
+        let mut state = vec![UNTOUCHED; 8 * 5 * 7];
+        let mut outcomes = [Outcome::not_started(); 8];
+        let arrays = Arrays {
+            nbatch: 8,
+            nstep: 5,
+            initial_state: Input::shared(&start),
+            control: Some(Input::steps(control, 5, 2)),
+            state: Some(Output::new(&mut state)),
+            outcomes: Some(Output::new(&mut outcomes)),
+            ..Arrays::default()
+        };
+        let mut request =
+            Request::new(Simulation::of(&model, &mut slots).unwrap(), arrays).unwrap();
+        let tally = pool.run(&mut request).unwrap();
+        drop(request);
+        (bits(&state), outcomes, tally)
+    };
+    let pools = [1, 2, 8].map(|n| Pool::new(n).unwrap());
+    let (good, _, _) = run(&pools[0], &control);
+    // Rollout 3, in its third step.
+    control[3 * 5 * 2 + 2 * 2] = toy::PANIC;
+    for pool in &pools {
+        let (state, outcomes, tally) = run(pool, &control);
+        let first = tally.first_failed.unwrap();
+        assert_eq!((tally.failed, first.rollout), (1, 3));
+        assert!(
+            first.reason.contains("control 0 asks to panic"),
+            "{}",
+            first.reason
+        );
+        assert_eq!(outcomes[3].status, OutcomeStatus::EngineError as i32);
+        assert_eq!(outcomes[3].steps, 2);
+        for (rollout, rows) in state.chunks(5 * 7).enumerate() {
+            let valid = if rollout == 3 { 2 * 7 } else { 5 * 7 };
+            assert_eq!(rows[..valid], good[rollout * 5 * 7..][..valid]);
+        }
+        // The pool lives.
+        control[3 * 5 * 2 + 2 * 2] = 0.5;
+        let (state, _, tally) = run(pool, &control);
+        assert_eq!(tally.completed, 8);
+        assert_eq!(state, good);
+        control[3 * 5 * 2 + 2 * 2] = toy::PANIC;
+    }
 }
 
 #[test]

@@ -113,21 +113,31 @@ impl Lane<'_, '_> {
 
     /// Leaves the slot. Says how the rollouts ended, and whether the data is still in an
     /// undefined state.
-    pub fn leave(self) -> (Tally, Option<Undefined>) {
-        let Self { request, slot, .. } = self;
-        let mut undefined = self.undefined;
-        if let Some(Undefined(rollout)) = undefined
-            && request.is_welcome()
-        {
-            let (model, data) = (request.model(rollout), request.data[slot].data);
+    pub fn leave(mut self) -> (Tally, Option<Undefined>) {
+        if self.request.is_welcome() {
+            self.reset();
+        }
+        (self.tally, self.undefined)
+    }
+
+    /// Leaves the slot for good, where no other thread could take it: the data is reset
+    /// even on a thread that should not use it any more. (What such a thread has kept of
+    /// an error is used by a step, not by a reset.)
+    pub fn give_up(mut self) {
+        self.reset();
+    }
+
+    fn reset(&mut self) {
+        let request = self.request;
+        if let Some(Undefined(rollout)) = self.undefined {
+            let (model, data) = (request.model(rollout), request.data[self.slot].data);
             // SAFETY: the rollout's model and the data fit each other; the data is this
             // lane's, which has entered.
             let ran = unsafe { request.engine.run(model, data, &[Call::RESET]) };
             if ran == Ran::Done {
-                undefined = None;
+                self.undefined = None;
             }
         }
-        (self.tally, undefined)
     }
 }
 

@@ -57,6 +57,9 @@ static __thread char reason[1280];
 // This thread has seen an error of an engine whose threads must then be retired.
 static __thread char spent = 0;
 
+// Calls of such an engine that this thread is in and that need no arming.
+static __thread int unarmed = 0;
+
 // The process's handlers, one state for all threads.
 static struct {
   char locked;
@@ -228,7 +231,10 @@ static int trapped(const RolloutHooks* hooks, void (*body)(void*), void* user) {
   Frame frame;
   int failed;
   if (!of_threads(hooks) && !of_process(hooks)) {
+    int retires = (hooks->flags & ROLLOUT_HOOKS_RETIRE_THREAD) != 0;
+    unarmed += retires;
     body(user);
+    unarmed -= retires;
     return 0;
   }
   frame.hooks = hooks;
@@ -333,8 +339,9 @@ int rollout_trap_call(const RolloutHooks* hooks, void (*call)(void*), void* user
   return trapped(hooks, call, user);
 }
 
-// Whether this thread has seen an error of an engine whose threads must be retired.
-int rollout_trap_spent(void) { return spent; }
+// Whether this thread has seen an error of an engine whose threads must be retired, or
+// could see one and must go on: in a callback of the engine.
+int rollout_trap_spent(void) { return spent || innermost || unarmed; }
 
 // ---------------------------------------------------------------- around the calls
 

@@ -405,8 +405,9 @@ impl Drop for Entered {
     }
 }
 
-/// Whether this thread has seen an error of an engine with [`HOOKS_RETIRE_THREAD`], and
-/// should end.
+/// Whether this thread has seen an error of an engine with [`HOOKS_RETIRE_THREAD`] and
+/// should end; or is in a callback of an engine, which must go on afterwards, so that
+/// such an engine had better be called on another thread.
 pub fn is_spent() -> bool {
     // SAFETY: a look at memory of this thread.
     unsafe { rollout_trap_spent() != 0 }

@@ -111,6 +111,9 @@ impl<'r> Job<'r> {
                 panic.get_or_insert_with(|| panic_text(&*payload).to_owned());
             }
         }
+        // Before the lane is left, which may try a reset: a data that even this does not
+        // help is left as it is.
+        let spent = !self.is_welcome();
         let (tally, undefined) = lane.leave();
         let place = Place {
             slot,
@@ -121,8 +124,18 @@ impl<'r> Job<'r> {
             tally,
             panic,
             refused: None,
-            rest: (!self.is_welcome()).then_some(place),
+            rest: spent.then_some(place),
         }
+    }
+    /// Resets the data of a place that there is no thread for.
+    ///
+    /// # Safety
+    ///
+    /// * As for [`participate`](Job::participate).
+    pub(crate) unsafe fn give_up(&self, place: &mut Place) {
+        // SAFETY: the caller's promises.
+        let lane = unsafe { self.request.lane(place.slot, place.undefined.take()) };
+        lane.give_up();
     }
 }
 
@@ -184,11 +197,6 @@ impl Work {
     /// There is no thread for what is left.
     pub(crate) fn refuse(&mut self, why: &io::Error) {
         self.refused.get_or_insert_with(|| why.to_string());
-    }
-
-    /// Whether there was no thread for something.
-    pub(crate) fn is_refused(&self) -> bool {
-        self.refused.is_some()
     }
 
     /// Adds what came of another part.

@@ -432,22 +432,17 @@ impl Pool {
         };
         // SAFETY: the slot was taken when the job was opened; the request was begun.
         let mut work = unsafe { drive(job, Place::new(slot), &mut invitation) };
+        if let Some(rest) = work.take_rest() {
+            // There is no thread for it, but perhaps a helper that is still inside has time.
+            shared.state.lock().job(job).orphan(rest);
+        }
         loop {
-            if let Some(rest) = work.take_rest() {
-                // There is no thread for it, unless a helper that is still inside has time.
-                shared.state.lock().job(job).orphan(rest);
-            }
             // Acquire, with the Release in `leave`: the helpers' rows are visible. That
             // nobody is inside and that the job is removed is one section: in between
             // a worker could still come in, which has found rollouts left before the
             // last of them was claimed.
             let mut state = shared.wait_until(|| job.inside.load(Ordering::Acquire) == 0);
-            // A place that a worker had to leave, and that nobody has taken since.
-            let orphan = match work.is_refused() {
-                false => state.job(job).adopt(),
-                true => None,
-            };
-            let Some(orphan) = orphan else {
+            let Some(orphan) = state.job(job).adopt() else {
                 let entry = state.remove(job);
                 drop(state);
                 mem::forget(bomb);
@@ -455,15 +450,18 @@ impl Pool {
                 return work;
             };
             drop(state);
-            // SAFETY: the place was taken out of the state; the request was begun.
+            // A place that a thread had to leave, and that no other one has come for.
+            // SAFETY: it was taken out of the state; the request was begun.
             work.merge(unsafe { drive(job, orphan, &mut ()) });
+            // What is left even now is left for good.
+            work.take_rest();
         }
     }
 }
 
 /// Works on a job: in this thread, and once an engine error forbids that, in others,
 /// one after the other, in its place. What is left where the system has no thread is
-/// returned.
+/// returned, its data reset.
 ///
 /// # Safety
 ///
@@ -474,7 +472,7 @@ unsafe fn drive(job: &Job<'_>, place: Place, observer: &mut impl Observer) -> Wo
         true => unsafe { job.participate(place, observer) },
         false => Work::left(place),
     };
-    while let Some(rest) = work.take_rest() {
+    while let Some(mut rest) = work.take_rest() {
         let place = rest.clone();
         let identity = Identity::get();
         let stand_in = move || {
@@ -490,6 +488,8 @@ unsafe fn drive(job: &Job<'_>, place: Place, observer: &mut impl Observer) -> Wo
             },
             Err(why) => {
                 work.refuse(&why);
+                // SAFETY: as above.
+                unsafe { job.give_up(&mut rest) };
                 work.leave(rest);
                 break;
             }

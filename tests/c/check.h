@@ -6,6 +6,7 @@
 //     CHECK_STATUS(rollout_run(pool, &request, &error), ROLLOUT_STATUS_OK, &error);
 //   }
 //   int main(int argc, char** argv) {
+//     check_begin();
 //     CASE(adds);
 //     return check_failures;
 //   }
@@ -16,6 +17,7 @@
 #define ROLLOUT_TESTS_CHECK_H_
 
 #include <stdio.h>
+#include <stdlib.h>
 
 #include "rollout.h"
 
@@ -26,8 +28,16 @@
 
 // Cases that failed.
 static int check_failures = 0;
+// A case that repeats something very often shall do one in so many of its repetitions,
+// for a tool in which everything takes as many times as long (ROLLOUT_TESTS_PARTS).
+static size_t check_parts = 1;
 // Why the running case has failed; empty if it has not.
 static char check_why[1024] = "";
+
+static inline void check_begin(void) {
+  const char* parts = getenv("ROLLOUT_TESTS_PARTS");
+  check_parts = parts ? (size_t)atoi(parts) : 1;
+}
 
 static inline int check_that(int holds, const char* file, int line, const char* condition) {
   if (!holds && !check_why[0]) {

@@ -3,12 +3,13 @@
 #define _POSIX_C_SOURCE 200809L
 
 #include <math.h>
+#include <setjmp.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "check.h"
+#include "process.h"
 #include "rollout.h"
 #include "rollout_mujoco.h"
 
@@ -58,6 +59,10 @@ typedef struct {
   char messages[NBATCH][TEXT];
   RolloutError error;
   int fill;
+  // How the rollouts are shared out: threads that may take part, rollouts at a time.
+  size_t ndata, chunk_size;
+  // Flags of the engine's hooks beside those of this release.
+  uint32_t flags;
 } Batch;
 
 static Batch batch;
@@ -97,6 +102,8 @@ static void make(void) {
   int i;
   size_t k, rows = NBATCH * NSTEP;
   memset(&batch, 0, sizeof(batch));
+  batch.ndata = NDATA;
+  batch.chunk_size = 1;
   for (i = 0; i < NBATCH; i++) {
     batch.models[i] = load(BALL);
   }
@@ -152,11 +159,12 @@ static RolloutStatus run(RolloutPool* pool) {
   for (i = 0; i < NBATCH * NSTEP * batch.nstate; i++) {
     batch.state[i] = UNTOUCHED;
   }
+  engine.hooks.flags |= batch.flags;
   request.engine = &engine;
   request.models = models;
   request.nmodel = NBATCH;
   request.data = data;
-  request.ndata = NDATA;
+  request.ndata = batch.ndata;
   request.nbatch = NBATCH;
   request.nstep = NSTEP;
   request.fill = batch.fill;
@@ -169,7 +177,7 @@ static RolloutStatus run(RolloutPool* pool) {
   request.messages = batch.messages[0];
   request.nmessage = sizeof(batch.messages);
   request.message_size = TEXT;
-  request.chunk_size = 1;
+  request.chunk_size = batch.chunk_size;
   batch.error = rollout_error();
   return rollout_run(pool, &request, &batch.error);
 }
@@ -233,34 +241,62 @@ static void check_failed(int rollout, int step) {
 
 // ---------------------------------------------------------------- handlers of the host
 
-// How often each was called.
-static int user_error_calls, user_warning_calls;
+// How often those of the process and those of this thread were called.
+static int process_errors, process_warnings, thread_errors, thread_warnings;
+static jmp_buf recover;
 
-static void on_user_error(const char* text) {
+static void on_process_error(const char* text) {
   (void)text;
-  user_error_calls++;
+  process_errors++;
+  longjmp(recover, 1);
 }
 
-static void on_user_warning(const char* text) {
+static void on_process_warning(const char* text) {
   (void)text;
-  user_warning_calls++;
+  process_warnings++;
 }
 
-// Whether a warning outside any rollout reaches the host's handlers of the process and
-// of this thread.
-static void check_handlers(void) {
-  int process = user_warning_calls;
-  mju_warning("a warning of the host's own");
-  CHECK(user_warning_calls == process + 1);
-  CHECK(user_error_calls == 0);
 #if mjVERSION_HEADER >= 3010000
-  CHECK(_mjPRIVATE_setTlsLogHandler(NULL) == NULL);
+static void on_thread_log(const mjLogMessage* message) {
+  if (message->level == mjLOG_ERROR) {
+    thread_errors++;
+    longjmp(recover, 1);
+  }
+  thread_warnings += message->level == mjLOG_WARNING;
+}
+static void set_thread_handlers(int set) {
+  _mjPRIVATE_setTlsLogHandler(set ? on_thread_log : NULL);
+}
 #else
-  CHECK(_mjPRIVATE__get_tls_error_fn() == NULL);
-  CHECK(_mjPRIVATE__get_tls_warning_fn() == NULL);
+static void on_thread_error(const char* text) {
+  (void)text;
+  thread_errors++;
+  longjmp(recover, 1);
+}
+static void on_thread_warning(const char* text) {
+  (void)text;
+  thread_warnings++;
+}
+static void set_thread_handlers(int set) {
+  _mjPRIVATE__set_tls_error_fn(set ? on_thread_error : NULL);
+  _mjPRIVATE__set_tls_warning_fn(set ? on_thread_warning : NULL);
+}
 #endif
-  CHECK(mju_user_error == on_user_error);
-  CHECK(mju_user_warning == on_user_warning);
+
+// Whether nothing has reached the host's handlers, and whether they are still there: an
+// error and a warning outside any rollout reach them.
+static void check_handlers(int of_thread) {
+  CHECK(process_errors == 0 && process_warnings == 0);
+  CHECK(thread_errors == 0 && thread_warnings == 0);
+  mju_warning("a warning of the host's own");
+  if (setjmp(recover) == 0) {
+    mju_error("an error of the host's own");
+  }
+  CHECK(process_errors == !of_thread && process_warnings == !of_thread);
+  CHECK(thread_errors == of_thread && thread_warnings == of_thread);
+  CHECK(mju_user_error == on_process_error);
+  CHECK(mju_user_warning == on_process_warning);
+  process_errors = process_warnings = thread_errors = thread_warnings = 0;
 }
 
 // ---------------------------------------------------------------- cases
@@ -284,7 +320,7 @@ static void r01_a_model_that_fails_fails_alone(void) {
       CHECK(i == BAD || completed(i));
     }
     check_failed(BAD, contact_step());
-    check_handlers();
+    check_handlers(0);
 
     // The same pool and the same data, and nothing is left of it.
     batch.models[BAD]->opt.solver = batch.models[0]->opt.solver;
@@ -326,7 +362,7 @@ static void all_rollouts_fail(void) {
     for (i = 0; i < NBATCH; i++) {
       CHECK(strcmp(batch.messages[i], solver_text) == 0);
     }
-    check_handlers();
+    check_handlers(0);
   }
   release();
 }
@@ -337,9 +373,7 @@ static void r06_a_warning_is_told_in_the_outcome_and_nowhere_else(void) {
   expect();
   batch.control[(2 * NSTEP + 3) * (int)batch.ncontrol] = NAN;
   for (p = 0; p < NPOOL; p++) {
-    int before = user_warning_calls;
     CHECK_STATUS(run(pools[p]), ROLLOUT_STATUS_OK, &batch.error);
-    CHECK(user_warning_calls == before);
     for (i = 0; i < NBATCH; i++) {
       CHECK(i == 2 || completed(i));
     }
@@ -348,15 +382,437 @@ static void r06_a_warning_is_told_in_the_outcome_and_nowhere_else(void) {
     CHECK(batch.outcomes[2].steps == 3);
     CHECK(strcmp(batch.messages[2], mju_warningText(mjWARN_BADCTRL, 0)) == 0);
     CHECK(as_expected(2, 3));
-    check_handlers();
+    check_handlers(0);
   }
   release();
 }
 
-int main(void) {
+
+// ---------------------------------------------------------------- other errors
+
+// Fails where a control asks for it.
+static void failing_control(const mjModel* m, mjData* d) {
+  (void)m;
+  if (d->ctrl[0] == 55) {
+    mju_error("the control is %d", 55);
+  }
+}
+
+// One rollout fails in its first step, one in its last, two in between; on workers of
+// their own, and on one that runs the good ones too.
+static void errors_of_a_callback(void) {
+  static const struct {
+    int rollout, step;
+  } faults[] = {{1, 0}, {2, NSTEP - 1}, {4, 7}, {5, 8}};
+  size_t k;
+  int p, i, shared;
+  make();
+  expect();
+  for (k = 0; k < 4; k++) {
+    batch.control[(size_t)(faults[k].rollout * NSTEP + faults[k].step) * batch.ncontrol] = 55;
+  }
+  mjcb_control = failing_control;
+  for (shared = 0; shared < 2; shared++) {
+    batch.ndata = shared ? 1 : NDATA;
+    batch.chunk_size = shared ? NBATCH : 1;
+    for (p = 0; p < NPOOL; p++) {
+      batch.fill = p % 3;
+      CHECK_STATUS(run(pools[p]), ROLLOUT_STATUS_ROLLOUTS_FAILED, &batch.error);
+      CHECK(batch.error.index == 1 && batch.error.nfailed == 4);
+      CHECK(strcmp(batch.error.text, "the control is 55") == 0);
+      for (i = 0; i < NBATCH; i++) {
+        CHECK(i == 1 || i == 2 || i == 4 || i == 5 || completed(i));
+      }
+      for (k = 0; k < 4; k++) {
+        check_failed(faults[k].rollout, faults[k].step);
+        CHECK(strcmp(batch.messages[faults[k].rollout], "the control is 55") == 0);
+      }
+      check_handlers(0);
+    }
+  }
+  mjcb_control = NULL;
+  release();
+}
+
+static void errors_with_handlers_of_the_thread(void) {
   int p;
-  mju_user_error = on_user_error;
-  mju_user_warning = on_user_warning;
+  make();
+  expect();
+  batch.models[BAD]->opt.solver = 10;
+  set_thread_handlers(1);
+  for (p = 0; p < NPOOL; p++) {
+    CHECK_STATUS(run(pools[p]), ROLLOUT_STATUS_ROLLOUTS_FAILED, &batch.error);
+    check_failed(BAD, contact_step());
+    check_handlers(1);
+  }
+  set_thread_handlers(0);
+  release();
+}
+
+// Whatever the release says: threads that see an error are replaced.
+static void errors_that_retire_their_threads(void) {
+  int p, i, round;
+  make();
+  expect();
+  batch.models[BAD]->opt.solver = 10;
+  batch.models[1]->opt.solver = 10;
+  batch.flags = ROLLOUT_HOOKS_RETIRE_THREAD;
+  for (round = 0; round < 5; round++) {
+    for (p = 0; p < NPOOL; p++) {
+      batch.chunk_size = (size_t)round;
+      CHECK_STATUS(run(pools[p]), ROLLOUT_STATUS_ROLLOUTS_FAILED, &batch.error);
+      CHECK(batch.error.index == 1 && batch.error.nfailed == 2);
+      check_failed(BAD, contact_step());
+      check_failed(1, contact_step());
+      for (i = 0; i < NBATCH; i++) {
+        CHECK(i == BAD || i == 1 || completed(i));
+      }
+      check_handlers(0);
+    }
+  }
+  release();
+}
+
+// Balls that are apart or all in one place, in an arena of this many bytes.
+static mjModel* load_balls(int memory) {
+  char text[8000];
+  int i, length = snprintf(text, sizeof(text),
+                           "<mujoco><size memory='%d'/><worldbody><geom type='plane' "
+                           "size='9 9 1'/>",
+                           memory);
+  for (i = 0; i < 12; i++) {
+    length += snprintf(text + length, sizeof(text) - (size_t)length,
+                       "<body pos='%d 0 .09'><joint type='slide' axis='1 0 0'/><joint "
+                       "type='slide' axis='0 1 0'/><joint type='slide' axis='0 0 1'/>"
+                       "<geom size='.1'/></body>",
+                       i);
+  }
+  snprintf(text + length, sizeof(text) - (size_t)length, "</worldbody></mujoco>");
+  return load(text);
+}
+
+// The arena is full: MuJoCo warns or fails, by where it is when that happens. A rollout
+// beside it is not touched.
+static void a_full_arena(void) {
+  int memory, failed = 0, k;
+  for (memory = 20000; memory < 800000 && !failed; memory += 8000) {
+    mjModel* m = load_balls(memory);
+    mjData* d = mj_makeData(m);
+    RolloutEngine engine = rollout_mujoco_engine();
+    RolloutModel model = rollout_mujoco_model(m);
+    RolloutData data = rollout_mujoco_data(d);
+    RolloutRequest request = rollout_request();
+    RolloutError error = rollout_error();
+    RolloutOutcome outcomes[3], alone;
+    size_t nstate = rollout_mujoco_nstate(m);
+    double* start = new_array(3 * nstate);
+    double* state = new_array(3 * 2 * nstate);
+    double* expected = new_array(2 * nstate);
+    RolloutStatus status;
+    for (k = 0; k < 12; k++) {
+      start[nstate + 1 + 3 * (size_t)k] = -k + 1e-3 * k;  // after the time, x, y and z
+    }
+    request.engine = &engine;
+    request.models = &model;
+    request.nmodel = 1;
+    request.data = &data;
+    request.ndata = 1;
+    request.nbatch = 1;
+    request.nstep = 2;
+    request.initial_state = rollout_rows(start, 1, nstate);
+    request.state = rollout_output(expected, 2 * nstate);
+    request.outcomes = &alone;
+    request.noutcome = 1;
+    CHECK(rollout_run(pools[0], &request, &error) != ROLLOUT_STATUS_BAD_ENGINE);
+    request.nbatch = 3;
+    request.initial_state = rollout_rows(start, 3, nstate);
+    request.state = rollout_output(state, 3 * 2 * nstate);
+    request.outcomes = outcomes;
+    request.noutcome = 3;
+    status = rollout_run(pools[0], &request, &error);
+    if (alone.status == ROLLOUT_OUTCOME_STATUS_COMPLETED) {
+      CHECK(outcomes[0].status == ROLLOUT_OUTCOME_STATUS_COMPLETED);
+      CHECK(outcomes[2].status == ROLLOUT_OUTCOME_STATUS_COMPLETED);
+      CHECK(same_bits(state, expected, 2 * nstate));
+      CHECK(same_bits(state + 4 * nstate, expected, 2 * nstate));
+      if (status == ROLLOUT_STATUS_ROLLOUTS_FAILED) {
+        CHECK(strstr(error.text, "mj_stackAlloc") != NULL);
+        CHECK(outcomes[1].status == ROLLOUT_OUTCOME_STATUS_ENGINE_ERROR);
+        failed++;
+      }
+    }
+    mj_deleteData(d);
+    mj_deleteModel(m);
+    free(start);
+    free(state);
+    free(expected);
+  }
+  CHECK(failed > 0);
+  check_handlers(0);
+}
+
+// ---------------------------------------------------------------- plugins
+
+static const char* ORGAN =
+    "<mujoco><extension><plugin plugin='rollout.organ'><instance name='i'>"
+    "<config key='pitch' value='%s'/></instance></plugin></extension><worldbody>"
+    "<body><joint axis='0 1 0'/><geom size='.1' pos='.1 0 0'/>"
+    "<plugin instance='i'/></body></worldbody></mujoco>";
+
+static int organ_reset_fails;
+
+static int organ_nstate(const mjModel* m, int instance) {
+  (void)m;
+  (void)instance;
+  return 0;
+}
+static int organ_init(const mjModel* m, mjData* d, int instance) {
+  (void)m;
+  (void)d;
+  (void)instance;
+  return 0;
+}
+static void organ_reset(const mjModel* m, mjtNum* state, void* data, int instance) {
+  (void)m;
+  (void)state;
+  (void)data;
+  (void)instance;
+  if (organ_reset_fails) {
+    mju_error("the organ cannot be reset");
+  }
+}
+static void organ_compute(const mjModel* m, mjData* d, int instance, int capability) {
+  (void)m;
+  (void)d;
+  (void)instance;
+  (void)capability;
+}
+
+static mjModel* load_organ(const char* pitch) {
+  char text[2000];
+  snprintf(text, sizeof(text), ORGAN, pitch);
+  return load(text);
+}
+
+static void register_organ(void) {
+  static const char* attributes[] = {"pitch"};
+  mjpPlugin plugin;
+  mjp_defaultPlugin(&plugin);
+  plugin.name = "rollout.organ";
+  plugin.nattribute = 1;
+  plugin.attributes = attributes;
+  plugin.capabilityflags = mjPLUGIN_PASSIVE;
+  plugin.nstate = organ_nstate;
+  plugin.init = organ_init;
+  plugin.reset = organ_reset;
+  plugin.compute = organ_compute;
+  mjp_registerPlugin(&plugin);
+}
+
+// A request of organs of this many models.
+static RolloutStatus run_organs(mjModel** organs, size_t nmodel, RolloutPool* pool) {
+  RolloutEngine engine = rollout_mujoco_engine();
+  RolloutModel models[2];
+  RolloutData data[2];
+  RolloutRequest request = rollout_request();
+  RolloutStatus status;
+  mjData* d[2];
+  double start[3] = {0, .1, 0};
+  size_t i;
+  int fails = organ_reset_fails;
+  organ_reset_fails = 0;
+  for (i = 0; i < 2; i++) {
+    d[i] = mj_makeData(organs[0]);
+    data[i] = rollout_mujoco_data(d[i]);
+  }
+  organ_reset_fails = fails;
+  for (i = 0; i < nmodel; i++) {
+    models[i] = rollout_mujoco_model(organs[i]);
+  }
+  request.engine = &engine;
+  request.models = models;
+  request.nmodel = nmodel;
+  request.data = data;
+  request.ndata = 2;
+  request.nbatch = 2;
+  request.nstep = 3;
+  request.initial_state = rollout_shared(start, 3);
+  request.outcomes = batch.outcomes;
+  request.noutcome = 2;
+  request.messages = batch.messages[0];
+  request.nmessage = 2 * TEXT;
+  request.message_size = TEXT;
+  batch.error = rollout_error();
+  status = rollout_run(pool, &request, &batch.error);
+  for (i = 0; i < 2; i++) {
+    mj_deleteData(d[i]);
+  }
+  return status;
+}
+
+static void an_error_in_reset(void) {
+  mjModel* m = load_organ("440");
+  int p, i;
+  for (p = 0; p < NPOOL; p++) {
+    organ_reset_fails = 1;
+    CHECK_STATUS(run_organs(&m, 1, pools[p]), ROLLOUT_STATUS_ROLLOUTS_FAILED, &batch.error);
+    CHECK(batch.error.nfailed == 2);
+    CHECK(strcmp(batch.error.text, "the organ cannot be reset") == 0);
+    for (i = 0; i < 2; i++) {
+      CHECK(batch.outcomes[i].status == ROLLOUT_OUTCOME_STATUS_ENGINE_ERROR);
+      CHECK(batch.outcomes[i].steps == 0);
+    }
+    organ_reset_fails = 0;
+    CHECK_STATUS(run_organs(&m, 1, pools[p]), ROLLOUT_STATUS_OK, &batch.error);
+    check_handlers(0);
+  }
+  mj_deleteModel(m);
+}
+
+static void r19_models_that_differ_in_a_plugins_settings_are_refused(void) {
+  mjModel* organs[2];
+  organs[0] = load_organ("440");
+  organs[1] = load_organ("442");
+  CHECK_STATUS(run_organs(organs, 1, pools[1]), ROLLOUT_STATUS_OK, &batch.error);
+  CHECK_STATUS(run_organs(organs, 2, pools[1]), ROLLOUT_STATUS_UNSUPPORTED, &batch.error);
+  CHECK(strncmp(batch.error.text, "models[1]: has plugins", 22) == 0);
+  mj_deleteModel(organs[0]);
+  mj_deleteModel(organs[1]);
+}
+
+// ---------------------------------------------------------------- the guard
+
+typedef struct {
+  const mjModel* m;
+  mjData* d;
+} Guarded;
+
+static void guarded_step(void* user) {
+  Guarded* guarded = (Guarded*)user;
+  mj_step(guarded->m, guarded->d);
+}
+
+static void guarded_reset(void* user) {
+  Guarded* guarded = (Guarded*)user;
+  mj_resetData(guarded->m, guarded->d);
+}
+
+static void the_guard_runs_one_engine_call(void) {
+  RolloutEngine engine = rollout_mujoco_engine();
+  RolloutError error = rollout_error();
+  mjModel* m = load(BALL);
+  mjData* d = mj_makeData(m);
+  Guarded guarded;
+  int t, good = m->opt.solver;
+  double height;
+  guarded.m = m;
+  guarded.d = d;
+  for (t = 0; t < NSTEP; t++) {
+    mj_step(m, d);
+  }
+  height = d->qpos[0];
+  m->opt.solver = 10;
+  CHECK_STATUS(rollout_guard(&engine, guarded_step, &guarded, &error),
+               ROLLOUT_STATUS_ENGINE_ERROR, &error);
+  CHECK(strcmp(error.text, solver_text) == 0);
+  m->opt.solver = good;
+  CHECK_STATUS(rollout_guard(&engine, guarded_reset, &guarded, &error), ROLLOUT_STATUS_OK, &error);
+  for (t = 0; t < NSTEP; t++) {
+    CHECK_STATUS(rollout_guard(&engine, guarded_step, &guarded, &error), ROLLOUT_STATUS_OK, &error);
+  }
+  CHECK(d->qpos[0] == height);
+  // A warning under the guard is counted, and told to nobody.
+  d->ctrl[0] = NAN;
+  CHECK_STATUS(rollout_guard(&engine, guarded_step, &guarded, &error), ROLLOUT_STATUS_OK, &error);
+  CHECK(d->warning[mjWARN_BADCTRL].number == 1);
+  check_handlers(0);
+  mj_deleteData(d);
+  mj_deleteModel(m);
+}
+
+// ---------------------------------------------------------------- again and again
+
+static void errors_leave_nothing_behind(void) {
+  // Starting a thread takes as long as some ten rollouts.
+  int rounds = (rollout_mujoco_hooks().flags ? 300 : 5000) / (int)check_parts;
+  int threads, i, k;
+  long before = 0;
+  make();
+  for (i = 0; i < NBATCH; i++) {
+    mj_getState(batch.models[0], batch.data[0], batch.start + (size_t)i * batch.nstate,
+                mjSTATE_FULLPHYSICS);
+    batch.start[(size_t)i * batch.nstate + 1] = -.05;  // in the ground
+    batch.models[i]->opt.solver = 10;
+  }
+  threads = process_threads();
+  for (k = 0; k < rounds; k++) {
+    CHECK_STATUS(run(pools[k % 3]), ROLLOUT_STATUS_ROLLOUTS_FAILED, &batch.error);
+    CHECK(batch.error.nfailed == NBATCH && batch.outcomes[NBATCH - 1].steps == 0);
+    if (k == rounds / 5) {
+      before = process_memory();
+    }
+  }
+  // For 32,000 errors 3 MB are 96 bytes each; the allocator may settle in the meantime.
+  CHECK(!PROCESS_MEMORY_COUNTS || process_memory() - before < 3 << 20);
+  CHECK(process_threads_become(threads));
+  check_handlers(0);
+  release();
+}
+
+// ---------------------------------------------------------------- in a process of its own
+
+// A host without any handlers, as a process of its own: its argument is the number of
+// threads. Prints nothing unless something is wrong.
+static int child_r03(const char* nthread) {
+  RolloutPool* pool = NULL;
+  int i;
+  if (rollout_pool_create(atoi(nthread), &pool, NULL)) {
+    return 1;
+  }
+  make();
+  expect();
+  batch.models[BAD]->opt.solver = 10;
+  CHECK_STATUS(run(pool), ROLLOUT_STATUS_ROLLOUTS_FAILED, &batch.error);
+  for (i = 0; i < NBATCH; i++) {
+    CHECK(i == BAD || completed(i));
+  }
+  check_failed(BAD, contact_step());
+  // And a warning.
+  batch.models[BAD]->opt.solver = batch.models[0]->opt.solver;
+  batch.control[(2 * NSTEP + 3) * (int)batch.ncontrol] = NAN;
+  CHECK_STATUS(run(pool), ROLLOUT_STATUS_OK, &batch.error);
+  CHECK(batch.outcomes[2].status == ROLLOUT_OUTCOME_STATUS_WARNED);
+  release();
+  rollout_pool_destroy(pool);
+  if (check_why[0]) {
+    printf("%s\n", check_why);
+  }
+  return check_why[0] != '\0';
+}
+
+static void r03_a_host_without_handlers_lives_and_nothing_is_printed(void) {
+  static const char* nthread[] = {"0", "1", "2", "8"};
+  int i, open_input;
+  // (Other cases may have been about warnings outside of rollouts.)
+  remove("MUJOCO_LOG.TXT");
+  for (i = 0; i < 4; i++) {
+    for (open_input = 0; open_input < 2; open_input++) {
+      CHECK(process_again("r03", nthread[i], open_input) == 0);
+      CHECK(process_file_size("output.txt") == 0);
+      CHECK(process_file_size("MUJOCO_LOG.TXT") == -1);
+    }
+  }
+}
+
+int main(int argc, char** argv) {
+  int p;
+  check_begin();
+  if (argc == 3 && strcmp(argv[1], "r03") == 0) {
+    return child_r03(argv[2]);
+  }
+  mju_user_error = on_process_error;
+  mju_user_warning = on_process_warning;
+  register_organ();
   for (p = 0; p < NPOOL; p++) {
     RolloutError error = rollout_error();
     if (rollout_pool_create(NTHREAD[p], &pools[p], &error)) {
@@ -368,6 +824,15 @@ int main(void) {
   CASE(r02_rows_from_the_step_that_failed_on_are_filled);
   CASE(all_rollouts_fail);
   CASE(r06_a_warning_is_told_in_the_outcome_and_nowhere_else);
+  CASE(errors_of_a_callback);
+  CASE(errors_with_handlers_of_the_thread);
+  CASE(errors_that_retire_their_threads);
+  CASE(a_full_arena);
+  CASE(an_error_in_reset);
+  CASE(r19_models_that_differ_in_a_plugins_settings_are_refused);
+  CASE(the_guard_runs_one_engine_call);
+  CASE(errors_leave_nothing_behind);
+  CASE(r03_a_host_without_handlers_lives_and_nothing_is_printed);
   for (p = 0; p < NPOOL; p++) {
     rollout_pool_destroy(pools[p]);
   }

@@ -66,6 +66,7 @@ typedef struct {
   double* expected_sensordata;
   RolloutOutcome outcomes[NBATCH];
   int fill;
+  int clean;  // nothing else is done with the data in between
 } Batch;
 
 static Batch batch;
@@ -240,7 +241,9 @@ static RolloutStatus run(RolloutPool* pool, size_t ndata, size_t chunk_size, Rol
     models[i] = rollout_mujoco_model(batch.models[i]);
   }
   for (i = 0; i < NDATA; i++) {
-    make_dirty(batch.data[i]);
+    if (!batch.clean) {
+      make_dirty(batch.data[i]);
+    }
     data[i] = rollout_mujoco_data(batch.data[i]);
   }
   for (i = 0; i < NBATCH * NSTEP * batch.nstate; i++) {
@@ -443,6 +446,33 @@ static void check_warning(int rollout, int step, RolloutOutcomeStatus status, in
   batch.fill = ROLLOUT_FILL_NAN;
 }
 
+// One request switches an equality constraint on in its fifth step and another one off;
+// the next one says nothing of them.
+static void r16_a_request_that_says_nothing_of_equalities_starts_with_the_models(void) {
+  int r, t, e, pool, neq = (int)batch.models[0]->neq;
+  CHECK(neq == 2);
+  for (pool = 0; pool < 4; pool++) {
+    RolloutError error = rollout_error();
+    batch.clean = 1;
+    set_control(mjSTATE_EQ_ACTIVE);
+    for (r = 0; r < NBATCH; r++) {
+      for (t = 0; t < NSTEP; t++) {
+        for (e = 0; e < neq; e++) {
+          batch.control[(r * NSTEP + t) * neq + e] = t < 5 ? e == 0 : e == 1;
+        }
+      }
+    }
+    expect();
+    CHECK_STATUS(run(pools[pool], NDATA, 1, &error), ROLLOUT_STATUS_OK, &error);
+    CHECK(same_bits(batch.state, batch.expected_state, NBATCH * NSTEP * batch.nstate));
+    clear_control();
+    expect();
+    CHECK_STATUS(run(pools[pool], NDATA, 1, &error), ROLLOUT_STATUS_OK, &error);
+    CHECK(same_bits(batch.state, batch.expected_state, NBATCH * NSTEP * batch.nstate));
+    batch.clean = 0;
+  }
+}
+
 static void r06_a_control_that_is_not_a_number(void) {
   batch.control[(2 * NSTEP + 3) * batch.ncontrol] = NAN;
   check_warning(2, 3, (RolloutOutcomeStatus)ROLLOUT_OUTCOME_STATUS_WARNED, mjWARN_BADCTRL);
@@ -610,6 +640,9 @@ int main(int argc, char** argv) {
   check_model("sleepers", load_text(SLEEPERS));
 #endif
 
+  batch_make(load_text(INPUTS));
+  CASE(r16_a_request_that_says_nothing_of_equalities_starts_with_the_models);
+  batch_free();
   batch_make(load(paths[0]));
   CASE(r06_a_control_that_is_not_a_number);
   batch_free();

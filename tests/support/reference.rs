@@ -32,6 +32,11 @@ pub fn rollout(
     fill: Fill,
     untouched: f64,
 ) -> Rollout {
+    // This thread is none of the library's.
+    let model = &Model {
+        retires: false,
+        ..model.clone()
+    };
     let full_physics = Toy::SPECS.full_physics;
     let nstate = Toy::state_size(model, full_physics);
     let mut slot = Slot::new(Toy::new(model), model);
@@ -48,13 +53,20 @@ pub fn rollout(
     // The rows that `Fill::Hold` repeats.
     let mut last_state = start.to_vec();
     let mut last_sensordata = vec![0.0; model.nsensordata];
-    for step in 0..nstep {
-        if let Some(control) = control {
-            slot.simulator_mut()
-                .set_state(model, control_spec, control[step]);
-        }
+    if model.unresettable {
+        // Set only where a rollout begins with a reset.
+        status = OutcomeStatus::EngineError;
+        steps = 0;
+    }
+    for step in 0..steps {
         let before = slot.warnings();
-        let result = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| slot.step(model)));
+        let result = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+            if let Some(control) = control {
+                slot.simulator_mut()
+                    .set_state(model, control_spec, control[step]);
+            }
+            slot.step(model)
+        }));
         if !matches!(result, Ok(Ok(()))) {
             status = OutcomeStatus::EngineError;
             steps = step;

@@ -6,6 +6,7 @@
 //! reset, errors, panics, and hidden state. Whatever a rollout forgets to set
 //! changes its bits.
 
+use std::cell::Cell;
 use std::hint;
 use std::mem;
 
@@ -51,6 +52,8 @@ pub const QPOS_LIMIT: f64 = 1e3;
 pub const FAIL: f64 = 77.0;
 /// A control of this value makes the step panic.
 pub const PANIC: f64 = 78.0;
+/// A control of this value cannot even be set.
+pub const UNSETTABLE: f64 = 79.0;
 
 /// The toy's model.
 #[derive(Clone, Debug, PartialEq)]
@@ -73,6 +76,10 @@ pub struct Model {
     pub hidden_state: bool,
     /// Turns of an empty loop in each step: what a step costs.
     pub work: u32,
+    /// A reset fails.
+    pub unresettable: bool,
+    /// A thread that has seen an error must not use any data any more.
+    pub retires: bool,
 }
 
 impl Default for Model {
@@ -87,8 +94,29 @@ impl Default for Model {
             sensors_disabled: false,
             hidden_state: false,
             work: 0,
+            unresettable: false,
+            retires: false,
         }
     }
+}
+
+thread_local! {
+    /// This thread has seen an error of a model that retires threads.
+    static SPENT: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Counts an error of this thread's, and returns it.
+fn error(model: &Model, text: String) -> String {
+    SPENT.set(SPENT.get() || model.retires);
+    text
+}
+
+/// Fails where the thread that calls ought to have been retired.
+fn check_thread(model: &Model) {
+    assert!(
+        !(model.retires && SPENT.get()),
+        "a thread that was to be retired asks to panic"
+    );
 }
 
 /// The toy's data.
@@ -125,6 +153,11 @@ impl Toy {
             broken: false,
             stepping: false,
         }
+    }
+
+    /// Whether an error has left this data unusable.
+    pub fn is_broken(&self) -> bool {
+        self.broken
     }
 
     /// Steps since this data was made or reset.
@@ -214,7 +247,8 @@ impl Simulator for Toy {
         model.hidden_state
     }
 
-    fn get_state(&self, _model: &Model, set: u32, mut state: &mut [f64]) {
+    fn get_state(&self, model: &Model, set: u32, mut state: &mut [f64]) {
+        check_thread(model);
         for bit in bits_of(set) {
             let component = self.component(bit);
             let (row, rest) = state.split_at_mut(component.len());
@@ -223,16 +257,22 @@ impl Simulator for Toy {
         }
     }
 
-    fn set_state(&mut self, _model: &Model, set: u32, mut state: &[f64]) {
+    fn set_state(&mut self, model: &Model, set: u32, mut state: &[f64]) {
+        check_thread(model);
         for bit in bits_of(set) {
             let component = self.component_mut(bit);
             let (row, rest) = state.split_at(component.len());
+            if bit == spec::CTRL && row.contains(&UNSETTABLE) {
+                self.broken = true;
+                panic!("{}", error(model, "a control asks to panic".to_owned()));
+            }
             component.copy_from_slice(row);
             state = rest;
         }
     }
 
     fn step(&mut self, model: &Model, mut readings: Readings<'_>) -> Result<(), String> {
+        check_thread(model);
         if mem::replace(&mut self.stepping, true) {
             return Err("two threads step one data".to_owned());
         }
@@ -241,14 +281,18 @@ impl Simulator for Toy {
             hint::black_box(turn);
         }
         if self.broken {
-            return Err("the data is still broken".to_owned());
+            return Err(error(model, "the data is still broken".to_owned()));
         }
         for i in 0..self.ctrl.len() {
             if self.ctrl[i] == FAIL {
                 self.broken = true;
-                return Err(format!("control {i} at time {} asks to fail", self.time[0]));
+                let text = format!("control {i} at time {} asks to fail", self.time[0]);
+                return Err(error(model, text));
             }
-            assert!(self.ctrl[i] != PANIC, "control {i} asks to panic");
+            if self.ctrl[i] == PANIC {
+                self.broken = true;
+                panic!("{}", error(model, format!("control {i} asks to panic")));
+            }
             if self.ctrl[i].is_nan() {
                 readings.warn(warning::BAD_CTRL);
                 self.ctrl[i] = 0.0;
@@ -292,6 +336,10 @@ impl Simulator for Toy {
     }
 
     fn reset(&mut self, model: &Model) {
+        check_thread(model);
+        if model.unresettable {
+            panic!("{}", error(model, "a reset asks to panic".to_owned()));
+        }
         *self = Toy::new(model);
     }
 }

@@ -148,15 +148,27 @@ impl Unit<'_> {
     /// Compiles and links to the program `output`, which will find librollout in
     /// the target folder and libmujoco in `.deps/` by itself.
     pub(crate) fn link(&self, workspace: &Workspace, output: &Path) -> Result<()> {
-        let library = workspace.library()?.display().to_string();
-        let mut arguments = vec![
+        self.link_to(workspace, workspace.library()?, &[], output)
+    }
+
+    /// The same, to the librollout in the folder `library`, and with these flags.
+    pub(crate) fn link_to(
+        &self,
+        workspace: &Workspace,
+        library: &Path,
+        flags: &[&str],
+        output: &Path,
+    ) -> Result<()> {
+        let library = library.display().to_string();
+        let mut arguments: Vec<_> = flags.iter().map(|&flag| flag.to_owned()).collect();
+        arguments.extend([
             // The path in the program shall win over LD_LIBRARY_PATH, in which cargo
             // names its own folders, with an unoptimised library in them.
             "-Wl,--disable-new-dtags".to_owned(),
             format!("-L{library}"),
             format!("-Wl,-rpath,{library}"),
             "-lrollout".to_owned(),
-        ];
+        ]);
         if let Some(mujoco) = self.mujoco {
             let folder = mujoco.lib().display().to_string();
             arguments.extend([

@@ -15,13 +15,16 @@ mod deps;
 mod header;
 mod in_order;
 mod lint;
+mod memcheck;
 mod package;
 mod program;
 mod pytest;
 mod readme;
 mod releases;
+mod sanitize;
 mod step;
 mod test;
+mod watched;
 mod workspace;
 
 use std::fmt;
@@ -76,6 +79,18 @@ const VERBS: &[Verb] = &[
         options: "",
         about: "make the sdist and the wheel, and try them in a fresh environment",
         run: package::main,
+    },
+    Verb {
+        name: "sanitize",
+        options: "",
+        about: "the C tests under AddressSanitizer and UndefinedBehaviorSanitizer",
+        run: sanitize::main,
+    },
+    Verb {
+        name: "memcheck",
+        options: "",
+        about: "the C tests under valgrind",
+        run: memcheck::main,
     },
     Verb {
         name: "bench",

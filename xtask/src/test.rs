@@ -8,7 +8,7 @@ use xshell::cmd;
 use crate::deps::Deps;
 use crate::step::step;
 use crate::workspace::Workspace;
-use crate::{ctest, header, package, pytest, readme};
+use crate::{ctest, header, memcheck, package, pytest, readme, sanitize};
 
 /// The verb.
 pub(crate) fn main(workspace: &Workspace, arguments: Arguments) -> Result<()> {
@@ -26,6 +26,8 @@ pub(crate) fn main(workspace: &Workspace, arguments: Arguments) -> Result<()> {
     })?;
     step("pytest", || pytest::all(workspace, &deps))?;
     package::run(workspace, &deps)?;
+    step("sanitize", || sanitize::run(workspace, &deps))?;
+    step("memcheck", || memcheck::run_if_installed(workspace, &deps))?;
     // Last, because its closing line sums up.
     step("ctest", || ctest::all(workspace, &deps))
 }
