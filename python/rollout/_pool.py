@@ -192,7 +192,12 @@ def raise_error(status: int, text: str, failed: Iterable[int]) -> NoReturn:
     if status == _abi.STATUS_ROLLOUTS_FAILED:
         error = mujoco.FatalError(text)
         error.rollouts = list(failed)
-        raise error
+        try:
+            raise error
+        finally:
+            # The exception knows this frame; knowing it in turn would keep both, and all
+            # arguments, until the garbage collector comes by.
+            del error
     if status == _abi.STATUS_OVERLAP:
         raise Overlap(text)
     raise (ValueError if status in _abi.STATUS_REFUSED else RuntimeError)(text)
