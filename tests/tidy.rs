@@ -190,10 +190,11 @@ fn the_pool_does_not_know_mujoco() {
 
 #[test]
 fn layers_point_one_way() {
-    let allowed: [(&str, &[&str]); 3] = [
+    let allowed: [(&str, &[&str]); 4] = [
         ("rollout-core", &[]),
         ("rollout-pool", &["rollout-core"]),
         ("rollout-ffi", &["rollout-core", "rollout-pool"]),
+        ("rollout-python", &["rollout-core", "rollout-ffi"]),
     ];
     for (package, below) in allowed {
         let manifest = fs::read_to_string(root().join(package).join("Cargo.toml")).unwrap();
@@ -222,6 +223,7 @@ fn lints_are_allowed_one_by_one_and_for_a_reason() {
         "rollout-core",
         "rollout-pool",
         "rollout-ffi",
+        "rollout-python",
         "tests",
         "xtask",
     ];
