@@ -299,8 +299,12 @@ def rollout(
     """
     data = _list_of(_MjData, "data", data)
     nthread = len(data) if len(data) > 1 else 0
+    if persistent_pool:
+        pool = _persistent(nthread)
+    else:
+        pool = Pool(nthread) if nthread else _without_threads()
     return _call(
-        _persistent(nthread) if persistent_pool else Pool(nthread),
+        pool,
         fill,
         outcomes,
         skip_checks,
@@ -315,6 +319,18 @@ def rollout(
         sensordata,
         chunk_size,
     )
+
+
+_no_threads: Optional[Pool] = None
+
+
+def _without_threads() -> Pool:
+    """A pool of no threads: there is nothing in it that calls could not share."""
+    global _no_threads
+    pool = _no_threads
+    if pool is None or not pool.is_alive():
+        pool = _no_threads = Pool(0)
+    return pool
 
 
 _persistent_pool: Optional[Pool] = None
