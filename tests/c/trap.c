@@ -4,6 +4,7 @@
 
 #define _POSIX_C_SOURCE 200809L
 
+#include <malloc.h>
 #include <math.h>
 #include <pthread.h>
 #include <setjmp.h>
@@ -1060,7 +1061,8 @@ static void refuse_threads(int refuse) {
   if (file) {
     fclose(file);
   }
-  limit.rlim_cur = refuse ? (rlim_t)(pages * sysconf(_SC_PAGESIZE) + (2 << 20)) : limit.rlim_max;
+  // Less than the 8 MiB of a stack, and enough for everything else.
+  limit.rlim_cur = refuse ? (rlim_t)(pages * sysconf(_SC_PAGESIZE) + (6 << 20)) : limit.rlim_max;
   CHECK(setrlimit(RLIMIT_AS, &limit) == 0);
 }
 
@@ -1081,6 +1083,8 @@ static int child_refused(const char* nthread) {
   RolloutError error = rollout_error();
   RolloutPool* pool = NULL;
   int round, i, failed;
+  // No memory that threads map for themselves, which would make the limit uncertain.
+  mallopt(M_ARENA_MAX, 1);
   way = LOG_THREAD;
   retires = refused = 1;
   engine = make_engine();
