@@ -17,7 +17,8 @@
 //!
 //! # Invariants
 //!
-//! * This crate starts no thread and takes no lock. Whoever runs one request on
+//! * This crate starts no thread, and takes no lock but for a moment in `trap.c`, where
+//!   the process's handlers are changed. Whoever runs one request on
 //!   several threads promises that each slot and each rollout has one thread at
 //!   a time ([`Request::lane`]).
 //! * The kernel allocates nothing, but for the text of an error.
