@@ -228,8 +228,10 @@ typedef void (*RolloutHandler)(const void *message);
 
 // The places where an engine looks for the handlers of its errors and warnings, so
 // that an error ends a rollout and not the process, and a warning is told in the
-// outcome and not in a log file. All zero for an engine that never fails or that
-// reports errors by `take_error`; for MuJoCo from rollout_mujoco_engine().
+// outcome and not in a log file. For MuJoCo from rollout_mujoco_engine(). All zero for
+// an engine that never fails or that reports errors by `take_error`; MuJoCo without
+// hooks ends the process at an error, and prints its warnings, as it does without this
+// library: no outcome tells of it then.
 //
 // There are two kinds of handlers, those that take a text (MuJoCo to 3.9.0) and those
 // that take a log message (from 3.10.0), and for each kind the handlers of a thread,
@@ -560,7 +562,8 @@ int32_t rollout_default_nthread(void);
 // rollout-0, rollout-1, ..., have stacks of 8 MiB and block all signals but those
 // that report a fault of their own. With 0 threads everything runs inside the
 // calls that ask for it. Starting a thread takes some tens of microseconds: make a
-// pool once and keep it.
+// pool once and keep it. (With ROLLOUT_HOOKS_RETIRE_THREAD a thread is replaced after
+// an engine error, by one of its id and name.)
 //
 // `rollout_run` works on the calling thread too, so a host that calls it from
 // one thread keeps n CPUs busy with n - 1 threads and n data; more threads do no
@@ -656,7 +659,8 @@ RolloutStatus rollout_pool_wait_count(struct RolloutPool *pool,
 // history of the data, and up to the first warning of a rollout the same bits as a
 // plain loop over the engine's step. A rollout that warned or diverged is no
 // failure of the call: `outcomes` tells, and the rows from there on are as `fill`
-// says.
+// says. An engine error ends its rollout likewise, and no other one; when all have been
+// run, the status is ROLLOUTS_FAILED. The data that it came from has been reset by then.
 //
 // What it costs: a microsecond or so beside the engine's own work; with
 // ROLLOUT_MODEL_HIDDEN_STATE, or with a model for each rollout that has mocap bodies

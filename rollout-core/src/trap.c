@@ -66,11 +66,12 @@ static struct {
   // How many need ours.
   size_t users;
   RolloutHooks hooks;
-  // What the process had before; stays when ours are gone.
+  // What the process had before; stays when ours are gone. Read without the lock, as a
+  // message can come at any time, and in a forked child.
   RolloutHandler before[NKIND];
 } process;
 
-// The sections are a few dozen instructions long.
+// The sections are a few dozen instructions long, and nothing in them sends a message.
 static void lock(void) {
   while (__atomic_test_and_set(&process.locked, __ATOMIC_ACQUIRE)) {
   }
@@ -138,9 +139,7 @@ static RolloutHandler before(int kind) {
   }
   handler = innermost ? process_handler(innermost->hooks, kind) : OURS[kind];
   if (handler == OURS[kind]) {
-    lock();
-    handler = process.before[kind];
-    unlock();
+    handler = __atomic_load_n(&process.before[kind], __ATOMIC_ACQUIRE);
   }
   return handler;
 }
@@ -360,7 +359,7 @@ void rollout_trap_return(void* frame) { ((Frame*)frame)->outside--; }
 // it earlier and put it back now.
 static void found(int kind, RolloutHandler handler) {
   if (handler != OURS[kind]) {
-    process.before[kind] = handler;
+    __atomic_store_n(&process.before[kind], handler, __ATOMIC_RELEASE);
   }
 }
 

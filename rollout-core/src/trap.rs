@@ -28,8 +28,10 @@ pub const HOOKS_RETIRE_THREAD: u32 = 1 << 0;
 
 /// The places where an engine looks for the handlers of its errors and warnings, so
 /// that an error ends a rollout and not the process, and a warning is told in the
-/// outcome and not in a log file. All zero for an engine that never fails or that
-/// reports errors by `take_error`; for MuJoCo from rollout_mujoco_engine().
+/// outcome and not in a log file. For MuJoCo from rollout_mujoco_engine(). All zero for
+/// an engine that never fails or that reports errors by `take_error`; MuJoCo without
+/// hooks ends the process at an error, and prints its warnings, as it does without this
+/// library: no outcome tells of it then.
 ///
 /// There are two kinds of handlers, those that take a text (MuJoCo to 3.9.0) and those
 /// that take a log message (from 3.10.0), and for each kind the handlers of a thread,

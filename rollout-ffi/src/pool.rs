@@ -35,7 +35,8 @@ pub extern "C" fn rollout_default_nthread() -> i32 {
 /// rollout-0, rollout-1, ..., have stacks of 8 MiB and block all signals but those
 /// that report a fault of their own. With 0 threads everything runs inside the
 /// calls that ask for it. Starting a thread takes some tens of microseconds: make a
-/// pool once and keep it.
+/// pool once and keep it. (With ROLLOUT_HOOKS_RETIRE_THREAD a thread is replaced after
+/// an engine error, by one of its id and name.)
 ///
 /// `rollout_run` works on the calling thread too, so a host that calls it from
 /// one thread keeps n CPUs busy with n - 1 threads and n data; more threads do no

@@ -129,7 +129,8 @@ unsafe impl Growable for Engine {}
 /// history of the data, and up to the first warning of a rollout the same bits as a
 /// plain loop over the engine's step. A rollout that warned or diverged is no
 /// failure of the call: `outcomes` tells, and the rows from there on are as `fill`
-/// says.
+/// says. An engine error ends its rollout likewise, and no other one; when all have been
+/// run, the status is ROLLOUTS_FAILED. The data that it came from has been reset by then.
 ///
 /// What it costs: a microsecond or so beside the engine's own work; with
 /// ROLLOUT_MODEL_HIDDEN_STATE, or with a model for each rollout that has mocap bodies
