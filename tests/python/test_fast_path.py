@@ -428,21 +428,6 @@ def test_an_attribute_that_raises_is_left_to_the_general_path(taken, monkeypatch
 
 
 @knows_model
-def test_an_exception_of_a_callback_is_passed_on():
-    scene = Scene()
-
-    def callback(model, data):
-        raise KeyError("in a callback")
-
-    mujoco.set_mjcb_control(callback)
-    try:
-        with rollout.Rollout() as pool, pytest.raises(KeyError, match="in a callback"):
-            pool.rollout(scene.model, scene.data, scene.start)
-    finally:
-        mujoco.set_mjcb_control(None)
-
-
-@knows_model
 def test_the_same_data_in_two_calls_is_refused():
     scene = Scene()
     data = scene.data * 2
