@@ -91,6 +91,11 @@ impl Tally {
             .get_or_insert(FirstFailed { rollout, reason });
     }
 
+    /// Rollouts that were run.
+    pub fn total(&self) -> usize {
+        self.completed + self.warned + self.failed
+    }
+
     /// Adds what another thread has counted.
     pub fn merge(&mut self, other: Tally) {
         self.completed += other.completed;

@@ -207,12 +207,13 @@ impl Work {
         self.rest = self.rest.take().or(other.rest);
     }
 
-    /// How the rollouts ended.
-    pub(crate) fn result(self) -> Result<Tally, RunError> {
+    /// How the rollouts ended, of which there are so many.
+    pub(crate) fn result(self, nbatch: usize) -> Result<Tally, RunError> {
         match (self.panic, self.refused) {
             (Some(text), _) => Err(RunError::Panicked(text)),
-            (None, Some(why)) => Err(RunError::NoThread(why)),
-            (None, None) => Ok(self.tally),
+            // (Another thread may have had the time for what was left.)
+            (None, Some(why)) if self.tally.total() < nbatch => Err(RunError::NoThread(why)),
+            _ => Ok(self.tally),
         }
     }
 }

@@ -369,7 +369,7 @@ impl Pool {
         } else {
             self.share(job, slot, helpers, request.nbatch() * request.nstep())
         };
-        work.result()
+        work.result(request.nbatch())
     }
 
     /// Ends the pool: runs the tasks that were scheduled, and those that they

@@ -7,6 +7,7 @@
 #include <malloc.h>
 #include <math.h>
 #include <pthread.h>
+#include <sched.h>
 #include <setjmp.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -685,6 +686,7 @@ static void* stand_by(void* argument) {
       send(ERROR, NULL, "an error of the host's");
     }
     __atomic_fetch_add(&bystander->rounds, 1, __ATOMIC_RELAXED);
+    sched_yield();
   }
   return NULL;
 }

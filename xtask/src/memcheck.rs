@@ -9,9 +9,11 @@ use crate::deps::Deps;
 use crate::watched::Watch;
 use crate::workspace::Workspace;
 
-const VALGRIND: [&str; 6] = [
+const VALGRIND: [&str; 7] = [
     "valgrind",
     "--quiet",
+    // One thread runs at a time: without this the same one for as long as it likes.
+    "--fair-sched=yes",
     "--error-exitcode=99",
     "--leak-check=full",
     "--show-leak-kinds=definite",
