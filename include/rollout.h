@@ -113,6 +113,12 @@ enum RolloutStatus
   // object `index` is the first of them, `text` the engine's reason for it in the
   // engine's own words, and `nfailed` their number.
   ROLLOUT_STATUS_ROLLOUTS_FAILED = 1,
+  // The request was cancelled before all of its rollouts had ended; the outcomes say
+  // what was done. `nfailed` and `index` as for ROLLOUTS_FAILED.
+  ROLLOUT_STATUS_CANCELLED = 2,
+  // The request's time was up before all of its rollouts had ended; the outcomes say
+  // what was done. `nfailed` and `index` as for ROLLOUTS_FAILED.
+  ROLLOUT_STATUS_OUT_OF_TIME = 3,
   // A pointer is NULL where something must be read or written.
   ROLLOUT_STATUS_NULL_POINTER = 100,
   // A pointer is not aligned for what it points to.
@@ -185,6 +191,10 @@ enum RolloutOutcomeStatus
   ROLLOUT_OUTCOME_STATUS_ENGINE_ERROR = 10,
   // The rollout was not run.
   ROLLOUT_OUTCOME_STATUS_NOT_STARTED = 30,
+  // The request was cancelled in the middle of the rollout.
+  ROLLOUT_OUTCOME_STATUS_CANCELLED = 31,
+  // The request's time was up in the middle of the rollout.
+  ROLLOUT_OUTCOME_STATUS_OUT_OF_TIME = 32,
 };
 #ifndef __cplusplus
 #if __STDC_VERSION__ >= 202311L
@@ -194,7 +204,8 @@ typedef int32_t RolloutOutcomeStatus;
 #endif // __STDC_VERSION__ >= 202311L
 #endif // __cplusplus
 
-// What the output rows of a rollout hold from the step on that warned or failed.
+// What the output rows of a rollout hold that are not valid: from the step on that
+// warned or failed, or before which it was cancelled or out of time.
 enum RolloutFill
 #if defined(__cplusplus) || __STDC_VERSION__ >= 202311L
   : int32_t
@@ -203,8 +214,8 @@ enum RolloutFill
   // NaN: no such row can be taken for a valid one.
   ROLLOUT_FILL_NAN = 0,
   // After a warning what mujoco.rollout gives: the state after the engine's
-  // automatic reset. After an error the last valid row; if there is none, the
-  // start state and zero sensordata.
+  // automatic reset. Otherwise the last valid row; if there is none, the start
+  // state and zero sensordata.
   ROLLOUT_FILL_HOLD = 1,
   // What was there before.
   ROLLOUT_FILL_UNTOUCHED = 2,
@@ -449,7 +460,8 @@ typedef struct RolloutOutcome {
   // The kind of the engine's warning that ended the rollout, in the engine's
   // own numbering (MuJoCo's `mjtWarning`), or -1.
   int32_t warning;
-  // Valid steps: the steps before the one that warned or failed.
+  // Valid steps: the steps before the one that warned or failed, or before the end that
+  // the request was given.
   uint64_t steps;
 } RolloutOutcome;
 

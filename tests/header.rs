@@ -39,6 +39,8 @@ fn statuses() -> Vec<(&'static str, i32)> {
     numbers! { RolloutStatus:
         Ok, "ROLLOUT_STATUS_OK", 0;
         RolloutsFailed, "ROLLOUT_STATUS_ROLLOUTS_FAILED", 1;
+        Cancelled, "ROLLOUT_STATUS_CANCELLED", 2;
+        OutOfTime, "ROLLOUT_STATUS_OUT_OF_TIME", 3;
         NullPointer, "ROLLOUT_STATUS_NULL_POINTER", 100;
         Misaligned, "ROLLOUT_STATUS_MISALIGNED", 101;
         WrongSize, "ROLLOUT_STATUS_WRONG_SIZE", 102;
@@ -70,6 +72,8 @@ fn constants() -> BTreeSet<String> {
         Diverged, "ROLLOUT_OUTCOME_STATUS_DIVERGED", 2;
         EngineError, "ROLLOUT_OUTCOME_STATUS_ENGINE_ERROR", 10;
         NotStarted, "ROLLOUT_OUTCOME_STATUS_NOT_STARTED", 30;
+        Cancelled, "ROLLOUT_OUTCOME_STATUS_CANCELLED", 31;
+        OutOfTime, "ROLLOUT_OUTCOME_STATUS_OUT_OF_TIME", 32;
     });
     all.extend(numbers! { Fill:
         Nan, "ROLLOUT_FILL_NAN", 0;

@@ -17,16 +17,47 @@ use crate::outcome::{Outcome, OutcomeStatus, Tally};
 use crate::request::{Fill, Request};
 use crate::trap::{self, Call, CallList, Entered, Ran};
 
-/// Watches the kernel from inside its loop.
+/// Watches the kernel from inside its loop, and may interrupt it.
 pub trait Observer {
-    /// A step was made (and perhaps failed).
-    fn stepped(&mut self);
+    /// A step was made (and perhaps failed). Says how its rollout goes on, if it does.
+    fn stepped(&mut self) -> Flow;
+
+    /// A rollout has ended. Says how the others go on.
+    fn finished(&mut self) -> Flow;
+}
+
+/// How the kernel goes on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Flow {
+    /// With the next step, or the next rollout.
+    GoOn,
+    /// Not now, and perhaps not on this thread: the lane is left with its rollout unfinished,
+    /// and whoever takes the slot next goes on where it was.
+    Pause,
+    /// Not at all: the rollout ends here, for this reason, and no other one is begun.
+    End(Ended),
+}
+
+/// Why a rollout ended that would have gone on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ended {
+    /// Its request was cancelled.
+    Cancelled,
+    /// The request's time was up.
+    OutOfTime,
 }
 
 /// The observer that sees nothing.
 impl Observer for () {
     #[inline(always)]
-    fn stepped(&mut self) {}
+    fn stepped(&mut self) -> Flow {
+        Flow::GoOn
+    }
+
+    #[inline(always)]
+    fn finished(&mut self) -> Flow {
+        Flow::GoOn
+    }
 }
 
 /// One thread's use of one data, from when it takes the slot until it leaves it.
@@ -40,28 +71,46 @@ impl Observer for () {
 pub struct Lane<'r, 'a> {
     request: &'r Request<'a>,
     slot: usize,
-    undefined: Option<Undefined>,
+    condition: Condition,
     tally: Tally,
     _entered: Entered,
 }
 
-/// A data is in an undefined state; this is the rollout whose error left it there.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Undefined(usize);
+/// What a data is in the middle of when its lane is left.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Condition {
+    /// Of nothing: any rollout can follow.
+    #[default]
+    Ready,
+    /// Of this rollout, whose error has left it in an undefined state.
+    Undefined {
+        /// The rollout.
+        rollout: usize,
+    },
+    /// Of this rollout, which goes on with this step.
+    Paused {
+        /// The rollout.
+        rollout: usize,
+        /// Its next step.
+        step: usize,
+    },
+}
 
 impl<'a> Request<'a> {
-    /// Takes a slot for the calling thread, with what [`Lane::leave`] has told of it.
+    /// Takes a slot for the calling thread, as [`Lane::leave`] has left it.
     ///
     /// # Safety
     ///
     /// * [`begin`](Request::begin) was called for this run.
     /// * `slot` is below [`ndata`](Request::ndata).
     /// * No other thread uses this slot as long as the lane lives.
-    pub unsafe fn lane(&self, slot: usize, undefined: Option<Undefined>) -> Lane<'_, 'a> {
+    /// * The condition is the one in which this run's last lane of the slot was left, or
+    ///   `Ready` if there was none.
+    pub unsafe fn lane(&self, slot: usize, condition: Condition) -> Lane<'_, 'a> {
         Lane {
             request: self,
             slot,
-            undefined,
+            condition,
             tally: Tally::default(),
             _entered: self.engine.enter(),
         }
@@ -75,70 +124,137 @@ impl<'a> Request<'a> {
 }
 
 impl Lane<'_, '_> {
-    /// Runs the rollouts of `range` in their order, and takes each off the range before
-    /// it is run. Leaves the others where this thread must not go on
+    /// Goes on with the rollout that is paused, if one is, then runs those of `range` in
+    /// their order, and takes each off the range before it is run. Returns
+    /// [`Flow::GoOn`] when all have ended, or else what the observer said; and
+    /// [`Flow::Pause`] where this thread must not go on
     /// ([`is_welcome`](Request::is_welcome)).
     ///
     /// # Safety
     ///
     /// * `range` is within 0 .. [`nbatch`](Request::nbatch).
     /// * No other call of this run has or will have a rollout of this range.
-    pub unsafe fn run(&mut self, range: &mut Range<usize>, observer: &mut impl Observer) {
+    pub unsafe fn run(&mut self, range: &mut Range<usize>, observer: &mut impl Observer) -> Flow {
         let request = self.request;
         let data = &request.data[self.slot];
-        while request.is_welcome()
-            && let Some(rollout) = range.next()
-        {
-            // SAFETY: this lane has the slot, and this call the rollout, by the
-            // caller's promise.
-            let outcome =
-                unsafe { request.run_rollout(data, rollout, self.undefined.is_some(), observer) };
-            if outcome.status == OutcomeStatus::EngineError as i32 {
-                self.undefined = Some(Undefined(rollout));
-                let reason = trap::reason();
-                // SAFETY: as above.
-                unsafe { request.write_message(rollout, &reason) };
-                self.tally.add_failed(rollout, reason);
+        while request.is_welcome() {
+            let ran = if let Condition::Paused { rollout, step } = self.condition {
+                self.condition = Condition::Ready;
+                // SAFETY: this lane has the slot, and the rollout too, which was begun on
+                // this data.
+                (rollout, unsafe {
+                    request.continue_rollout(data, rollout, step, observer)
+                })
+            } else if let Some(rollout) = range.next() {
+                let undefined = self.condition != Condition::Ready;
+                // SAFETY: this lane has the slot, and this call the rollout, by the
+                // caller's promise.
+                (rollout, unsafe {
+                    request.run_rollout(data, rollout, undefined, observer)
+                })
             } else {
-                self.undefined = None;
-                self.tally.add(&outcome);
+                return Flow::GoOn;
+            };
+            let rollout = ran.0;
+            match ran.1 {
+                RolloutRan::Paused { step } => {
+                    self.condition = Condition::Paused { rollout, step };
+                    return Flow::Pause;
+                }
+                // SAFETY: as above.
+                RolloutRan::Ended(outcome) => unsafe { self.ended(rollout, outcome) },
             }
-            if let Some(outcomes) = request.outcomes {
-                // SAFETY: there is room for nbatch outcomes (`Request::new`), and
-                // no other call writes this one.
-                unsafe { ptr::write(outcomes.add(rollout), outcome) };
+            match observer.finished() {
+                Flow::GoOn => {}
+                flow => return flow,
+            }
+        }
+        Flow::Pause
+    }
+
+    /// Ends the rollout that is paused, if one is, without another step.
+    ///
+    /// # Safety
+    ///
+    /// * As for [`run`](Lane::run).
+    pub unsafe fn end_paused(&mut self, why: Ended) {
+        if let Condition::Paused { rollout, step } = self.condition {
+            self.condition = Condition::Ready;
+            // SAFETY: the rollout is this lane's; it is in the middle.
+            unsafe {
+                let outcome = self.request.stopped(rollout, step, why);
+                self.ended(rollout, outcome);
             }
         }
     }
 
-    /// Leaves the slot. Says how the rollouts ended, and whether the data is still in an
-    /// undefined state.
-    pub fn leave(mut self) -> (Tally, Option<Undefined>) {
+    /// Counts an outcome and writes it.
+    ///
+    /// # Safety
+    ///
+    /// * The rollout is this lane's.
+    unsafe fn ended(&mut self, rollout: usize, outcome: Outcome) {
+        let request = self.request;
+        if outcome.status == OutcomeStatus::EngineError as i32 {
+            self.condition = Condition::Undefined { rollout };
+            let reason = trap::reason();
+            // SAFETY: the caller's promise.
+            unsafe { request.write_message(rollout, &reason) };
+            self.tally.add_failed(rollout, reason);
+        } else {
+            self.condition = Condition::Ready;
+            self.tally.add(&outcome);
+        }
+        if let Some(outcomes) = request.outcomes {
+            // SAFETY: there is room for nbatch outcomes (`Request::new`), and no other
+            // call writes this one.
+            unsafe { ptr::write(outcomes.add(rollout), outcome) };
+        }
+    }
+
+    /// Leaves the slot. Says how the rollouts ended, and what the data is in the middle
+    /// of.
+    pub fn leave(mut self) -> (Tally, Condition) {
         if self.request.is_welcome() {
             self.reset();
         }
-        (self.tally, self.undefined)
+        (self.tally, self.condition)
     }
 
-    /// Leaves the slot for good, where no other thread could take it: the data is reset
-    /// even on a thread that should not use it any more. (What such a thread has kept of
+    /// Leaves the slot for good, where no other thread could take it, and says how the
+    /// rollouts ended: the data is reset even on a thread that should not use it any more. (What such a thread has kept of
     /// an error is used by a step, not by a reset.)
-    pub fn give_up(mut self) {
+    pub fn give_up(mut self) -> Tally {
         self.reset();
+        self.tally
     }
 
+    /// Whether a rollout is paused here.
+    pub fn is_paused(&self) -> bool {
+        matches!(self.condition, Condition::Paused { .. })
+    }
+
+    /// Resets a data that is undefined.
     fn reset(&mut self) {
         let request = self.request;
-        if let Some(Undefined(rollout)) = self.undefined {
+        if let Condition::Undefined { rollout } = self.condition {
             let (model, data) = (request.model(rollout), request.data[self.slot].data);
             // SAFETY: the rollout's model and the data fit each other; the data is this
             // lane's, which has entered.
             let ran = unsafe { request.engine.run(model, data, &[Call::RESET]) };
             if ran == Ran::Done {
-                self.undefined = None;
+                self.condition = Condition::Ready;
             }
         }
     }
+}
+
+/// How far a rollout has come.
+enum RolloutRan {
+    /// To its end.
+    Ended(Outcome),
+    /// To before this step.
+    Paused { step: usize },
 }
 
 impl Request<'_> {
@@ -155,15 +271,34 @@ impl Request<'_> {
         rollout: usize,
         undefined: bool,
         observer: &mut impl Observer,
-    ) -> Outcome {
+    ) -> RolloutRan {
         let model = self.model(rollout);
-        // SAFETY: the data is this thread's, and the rollout in range.
-        if unsafe { self.set_start(model, data, rollout, undefined) } == Ran::Failed {
-            // SAFETY: as above.
-            return unsafe { self.failed(rollout, 0) };
+        // SAFETY: the caller's promises.
+        unsafe {
+            if self.set_start(model, data, rollout, undefined) == Ran::Failed {
+                return RolloutRan::Ended(self.failed(rollout, 0));
+            }
+            self.continue_rollout(data, rollout, 0, observer)
         }
+    }
+
+    /// Makes the steps of a rollout from `first` on.
+    ///
+    /// # Safety
+    ///
+    /// * `data` is a data of this request that only this thread uses, and in the state in
+    ///   which the step before has left it.
+    /// * `rollout` is below nbatch, and no other call has it.
+    unsafe fn continue_rollout(
+        &self,
+        data: &Data,
+        rollout: usize,
+        first: usize,
+        observer: &mut impl Observer,
+    ) -> RolloutRan {
+        let model = self.model(rollout);
         let full_physics = self.engine.full_physics;
-        for step in 0..self.nstep {
+        for step in first..self.nstep {
             let row = match self.state {
                 // SAFETY: a row of nstate numbers within the array, and this call's.
                 Some(state) => unsafe { state.add(self.row(rollout, step) * self.nstate) },
@@ -186,18 +321,30 @@ impl Request<'_> {
             // SAFETY: model and data fit each other, and the data is this thread's; the
             // rows have the sizes of their specs; the lane has entered.
             let ran = unsafe { self.engine.run(model, data.data, calls) };
-            observer.stepped();
+            let flow = observer.stepped();
             match ran {
                 Ran::Done => {}
                 // SAFETY: the step is in range, and the rollout is this call's.
-                Ran::Failed => return unsafe { self.failed(rollout, step) },
-                // SAFETY: as above; the data is this thread's.
-                Ran::Warned => return unsafe { self.warned(model, data, rollout, step) },
+                Ran::Failed => return RolloutRan::Ended(unsafe { self.failed(rollout, step) }),
+                Ran::Warned => {
+                    // SAFETY: as above; the data is this thread's.
+                    return RolloutRan::Ended(unsafe { self.warned(model, data, rollout, step) });
+                }
             }
             // SAFETY: as above.
             unsafe { self.record_sensordata(data, rollout, step) };
+            let next = step + 1;
+            match flow {
+                // After the last step there is nothing left to interrupt.
+                Flow::Pause if next < self.nstep => return RolloutRan::Paused { step: next },
+                Flow::End(why) if next < self.nstep => {
+                    // SAFETY: as above.
+                    return RolloutRan::Ended(unsafe { self.stopped(rollout, next, why) });
+                }
+                _ => {}
+            }
         }
-        Outcome::new(OutcomeStatus::Completed, self.nstep)
+        RolloutRan::Ended(Outcome::new(OutcomeStatus::Completed, self.nstep))
     }
 
     /// Sets everything that a rollout depends on.
@@ -327,12 +474,28 @@ impl Request<'_> {
         }
     }
 
-    /// Fills the rows from `step` on, the one in which the engine failed.
+    /// Ends a rollout before its step `step`.
     ///
     /// # Safety
     ///
     /// * `rollout` and `step` are in range, and no other call has the rollout.
-    unsafe fn fill_after_error(&self, rollout: usize, step: usize) {
+    #[cold]
+    unsafe fn stopped(&self, rollout: usize, step: usize, why: Ended) -> Outcome {
+        // SAFETY: the caller's promises.
+        unsafe { self.fill_invalid(rollout, step) };
+        let status = match why {
+            Ended::Cancelled => OutcomeStatus::Cancelled,
+            Ended::OutOfTime => OutcomeStatus::OutOfTime,
+        };
+        Outcome::new(status, step)
+    }
+
+    /// Fills the rows from `step` on, the first of which there is nothing.
+    ///
+    /// # Safety
+    ///
+    /// * `rollout` and `step` are in range, and no other call has the rollout.
+    unsafe fn fill_invalid(&self, rollout: usize, step: usize) {
         match self.fill {
             Fill::Untouched => {}
             // SAFETY: the rollout is this call's.
@@ -406,7 +569,7 @@ impl Request<'_> {
     unsafe fn failed(&self, rollout: usize, step: usize) -> Outcome {
         if self.nstep > 0 {
             // SAFETY: the step is in range, and the rollout is this call's.
-            unsafe { self.fill_after_error(rollout, step) };
+            unsafe { self.fill_invalid(rollout, step) };
         }
         Outcome::new(OutcomeStatus::EngineError, step)
     }

@@ -41,7 +41,7 @@ pub mod trap;
 pub use array::{Input, Output};
 pub use engine::{Data, Engine, Model, Simulation};
 pub use error::{Error, ErrorKind};
-pub use kernel::{Lane, Observer, Undefined};
+pub use kernel::{Condition, Ended, Flow, Lane, Observer};
 pub use outcome::{FirstFailed, Outcome, OutcomeStatus, Tally};
 pub use request::{Arrays, Fill, Request};
 pub use simulator::{Simulator, Slot};

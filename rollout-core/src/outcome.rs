@@ -9,7 +9,8 @@ pub struct Outcome {
     /// The kind of the engine's warning that ended the rollout, in the engine's
     /// own numbering (MuJoCo's `mjtWarning`), or -1.
     pub warning: i32,
-    /// Valid steps: the steps before the one that warned or failed.
+    /// Valid steps: the steps before the one that warned or failed, or before the end that
+    /// the request was given.
     pub steps: u64,
 }
 
@@ -30,6 +31,10 @@ pub enum OutcomeStatus {
     EngineError = 10,
     /// The rollout was not run.
     NotStarted = 30,
+    /// The request was cancelled in the middle of the rollout.
+    Cancelled = 31,
+    /// The request's time was up in the middle of the rollout.
+    OutOfTime = 32,
 }
 
 impl Outcome {
@@ -70,6 +75,8 @@ pub struct Tally {
     pub warned: usize,
     /// Rollouts that ended with an engine error.
     pub failed: usize,
+    /// Rollouts that were begun and then cancelled or out of time.
+    pub stopped: usize,
     /// The failed rollout of the lowest index.
     pub first_failed: Option<FirstFailed>,
 }
@@ -77,11 +84,13 @@ pub struct Tally {
 impl Tally {
     /// Counts an outcome that is no engine error.
     pub(crate) fn add(&mut self, outcome: &Outcome) {
-        if outcome.completed() {
-            self.completed += 1;
-        } else {
-            self.warned += 1;
-        }
+        use OutcomeStatus as S;
+        let count = match outcome.status {
+            s if s == S::Completed as i32 => &mut self.completed,
+            s if s == S::Cancelled as i32 || s == S::OutOfTime as i32 => &mut self.stopped,
+            _ => &mut self.warned,
+        };
+        *count += 1;
     }
 
     /// Counts an engine error. Rollouts are counted in their order.
@@ -91,9 +100,9 @@ impl Tally {
             .get_or_insert(FirstFailed { rollout, reason });
     }
 
-    /// Rollouts that were run.
+    /// Rollouts that were begun.
     pub fn total(&self) -> usize {
-        self.completed + self.warned + self.failed
+        self.completed + self.warned + self.failed + self.stopped
     }
 
     /// Adds what another thread has counted.
@@ -101,6 +110,7 @@ impl Tally {
         self.completed += other.completed;
         self.warned += other.warned;
         self.failed += other.failed;
+        self.stopped += other.stopped;
         self.first_failed = match (self.first_failed.take(), other.first_failed) {
             (Some(a), Some(b)) => Some(if a.rollout <= b.rollout { a } else { b }),
             (a, b) => a.or(b),

@@ -7,10 +7,12 @@ use std::ptr;
 use crate::array::{Input, Output, OutputNames, Rows, Span};
 use crate::engine::{Data, Kept, MODEL_HIDDEN_STATE, Model, Simulation};
 use crate::error::{Error, ErrorKind};
+use crate::kernel::Condition;
 use crate::outcome::{Outcome, Tally};
 use crate::trap::{self, Call, Ran, Trapped};
 
-/// What the output rows of a rollout hold from the step on that warned or failed.
+/// What the output rows of a rollout hold that are not valid: from the step on that
+/// warned or failed, or before which it was cancelled or out of time.
 #[repr(i32)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Fill {
@@ -18,8 +20,8 @@ pub enum Fill {
     #[default]
     Nan = 0,
     /// After a warning what mujoco.rollout gives: the state after the engine's
-    /// automatic reset. After an error the last valid row; if there is none, the
-    /// start state and zero sensordata.
+    /// automatic reset. Otherwise the last valid row; if there is none, the start
+    /// state and zero sensordata.
     Hold = 1,
     /// What was there before.
     Untouched = 2,
@@ -324,7 +326,7 @@ impl<'a> Request<'a> {
         // Simulation nobody else uses the data; the range is that of all rollouts.
         unsafe {
             self.begin();
-            let mut lane = self.lane(0, None);
+            let mut lane = self.lane(0, Condition::Ready);
             lane.run(&mut (0..self.nbatch), &mut ());
             lane.leave().0
         }

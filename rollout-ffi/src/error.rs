@@ -7,7 +7,7 @@ use std::ptr;
 
 use rollout_core::simulator::panic_text;
 use rollout_core::trap;
-use rollout_core::{Error, ErrorKind, FirstFailed};
+use rollout_core::{Ended, Error, ErrorKind, FirstFailed};
 use rollout_pool::{RunError, WaitError};
 
 use crate::sized::{self, Growable};
@@ -26,6 +26,12 @@ pub enum RolloutStatus {
     /// object `index` is the first of them, `text` the engine's reason for it in the
     /// engine's own words, and `nfailed` their number.
     RolloutsFailed = 1,
+    /// The request was cancelled before all of its rollouts had ended; the outcomes say
+    /// what was done. `nfailed` and `index` as for ROLLOUTS_FAILED.
+    Cancelled = 2,
+    /// The request's time was up before all of its rollouts had ended; the outcomes say
+    /// what was done. `nfailed` and `index` as for ROLLOUTS_FAILED.
+    OutOfTime = 3,
     /// A pointer is NULL where something must be read or written.
     NullPointer = 100,
     /// A pointer is not aligned for what it points to.
@@ -106,6 +112,8 @@ pub extern "C" fn rollout_status_name(status: i32) -> *const c_char {
     let name = match status {
         s if s == S::Ok as i32 => c"ok",
         s if s == S::RolloutsFailed as i32 => c"rollouts failed",
+        s if s == S::Cancelled as i32 => c"cancelled",
+        s if s == S::OutOfTime as i32 => c"out of time",
         s if s == S::NullPointer as i32 => c"null pointer",
         s if s == S::Misaligned as i32 => c"misaligned pointer",
         s if s == S::WrongSize as i32 => c"wrong size",
@@ -194,6 +202,20 @@ impl From<RunError> for Failure {
         let text = error.to_string();
         match error {
             RunError::Busy { slot } => Self::new(RolloutStatus::Busy, text).at(slot),
+            RunError::WouldDeadlock => Self::new(RolloutStatus::WouldDeadlock, text),
+            RunError::Stopped(why, tally) => {
+                let status = match why {
+                    Ended::Cancelled => RolloutStatus::Cancelled,
+                    Ended::OutOfTime => RolloutStatus::OutOfTime,
+                };
+                let nfailed = i32::try_from(tally.failed).unwrap_or(i32::MAX);
+                let first = tally.first_failed.map_or(-1, |first| first.rollout as i64);
+                Self {
+                    nfailed,
+                    index: first,
+                    ..Self::new(status, text)
+                }
+            }
             RunError::NoThread(_) => Self::new(RolloutStatus::NoThread, text),
             RunError::Panicked(_) => Self::new(RolloutStatus::Panic, text),
         }

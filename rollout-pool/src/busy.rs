@@ -5,7 +5,7 @@
 //! one piece of global state, and empty when nothing runs: no address outlives
 //! its request, so a freed data's address can return.
 
-use std::ops::{Deref, DerefMut};
+use std::mem;
 use std::ptr;
 
 use rollout_core::{Data, Request};
@@ -15,26 +15,31 @@ use crate::sync::Lock;
 /// The data of each request in flight.
 static IN_FLIGHT: Lock<Vec<DataList>> = Lock::new(Vec::new());
 
-/// The data of a request that is claimed: it stays where it is, unchanged, until
-/// the claim is dropped, which removes this from the list first.
+/// The data of a request that is claimed: it stays where it is, unchanged, until it is
+/// released, which removes this from the list.
 #[derive(Clone, Copy, Debug)]
 struct DataList(*const [Data]);
 
 // SAFETY: a list of descriptions that nobody changes; it may be read anywhere.
 unsafe impl Send for DataList {}
 
-/// A request whose data are in use by it alone, until this is dropped.
+/// All data of a request are in use by it alone, until this is dropped or, if it was
+/// kept, until [`release`].
 #[derive(Debug)]
-pub(crate) struct Claimed<'r, 'a>(&'r mut Request<'a>);
+pub(crate) struct Claim(DataList);
 
-impl<'r, 'a> Claimed<'r, 'a> {
-    /// Claims all data of the request, or returns the slot of one that another
-    /// request in flight has.
-    pub(crate) fn new(request: &'r mut Request<'a>) -> Result<Self, usize> {
+impl Claim {
+    /// Claims all data of the request, or returns the slot of one that another request in
+    /// flight has.
+    ///
+    /// # Safety
+    ///
+    /// * The request's data stay where they are until the claim has ended.
+    pub(crate) unsafe fn new(request: &Request<'_>) -> Result<Self, usize> {
         let mine = request.data();
         let mut in_flight = IN_FLIGHT.lock();
         for theirs in &*in_flight {
-            // SAFETY: still in the list, so its claim and its request are alive.
+            // SAFETY: still in the list, so its claim has not ended.
             let theirs = unsafe { &*theirs.0 };
             let taken = |mine: &Data| theirs.iter().any(|theirs| theirs.data == mine.data);
             if let Some(slot) = mine.iter().position(taken) {
@@ -42,29 +47,27 @@ impl<'r, 'a> Claimed<'r, 'a> {
             }
         }
         in_flight.push(DataList(mine));
-        drop(in_flight);
-        Ok(Self(request))
+        Ok(Self(DataList(mine)))
+    }
+
+    /// Lets the claim last until [`release`].
+    pub(crate) fn keep(self) {
+        mem::forget(self);
     }
 }
 
-impl Drop for Claimed<'_, '_> {
+impl Drop for Claim {
     fn drop(&mut self) {
-        let mine: *const [Data] = self.0.data();
-        // No two claims have the same list, since they would have the same data.
-        IN_FLIGHT.lock().retain(|list| !ptr::eq(list.0, mine));
+        remove(self.0);
     }
 }
 
-impl<'a> Deref for Claimed<'_, 'a> {
-    type Target = Request<'a>;
-
-    fn deref(&self) -> &Request<'a> {
-        self.0
-    }
+/// Ends the claim of a request, which was kept.
+pub(crate) fn release(request: &Request<'_>) {
+    remove(DataList(request.data()));
 }
 
-impl DerefMut for Claimed<'_, '_> {
-    fn deref_mut(&mut self) -> &mut Self::Target {
-        self.0
-    }
+fn remove(mine: DataList) {
+    // No two claims have the same list, since they would have the same data.
+    IN_FLIGHT.lock().retain(|list| !ptr::eq(list.0, mine.0));
 }

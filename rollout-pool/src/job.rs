@@ -1,30 +1,92 @@
-//! A request in flight: who may join it, and which rollouts are left.
+//! A request in flight: which rollouts are left, how it is stopped, and a thread's part in
+//! it.
 
+use std::cell::UnsafeCell;
 use std::io;
 use std::ops::Range;
 use std::panic::{self, AssertUnwindSafe};
-use std::ptr::NonNull;
+use std::ptr::{self, NonNull};
+use std::time::Instant;
 
 use crossbeam_utils::CachePadded;
 use rollout_core::simulator::panic_text;
-use rollout_core::{Observer, Request, Tally, Undefined};
+use rollout_core::{Condition, Ended, Flow, Observer, Request, Tally};
 
-use crate::pool::RunError;
-use crate::sync::{AtomicUsize, Ordering};
+use crate::inside::Frame;
+use crate::pool::{RunError, Shared};
+use crate::sync::{AtomicU32, AtomicU64, AtomicUsize, Event, Ordering};
+use crate::ticket::{Progress, Terms};
 
 /// A request in flight. It lives on the stack of the thread that called
-/// [`Pool::run`](crate::Pool::run), which returns only after the pool's state no
-/// longer names it and nobody is inside.
+/// [`Pool::run`](crate::Pool::run), or with its [`Ticket`](crate::Ticket). Either keeps it,
+/// and the request, until it is done.
 #[derive(Debug)]
-pub(crate) struct Job<'r> {
-    request: &'r Request<'r>,
-    /// Threads that can take part, the caller included.
+pub(crate) struct Job {
+    /// Alive until the job is done, and claimed and begun for this job.
+    request: NonNull<Request<'static>>,
+    /// The pool's shared state, for comparison only.
+    pool: *const Shared,
+    /// The most threads that can take part at once.
     threads: usize,
+    terms: Terms,
+    /// A task of the pool's runs it, and with the task it outlives the pool's end.
+    of_task: bool,
     /// The first rollout that nobody has claimed. Alone on its cache line, since
     /// all threads write it.
     next: CachePadded<AtomicUsize>,
-    /// Workers inside; changed under the pool's lock, read by the caller without.
-    pub(crate) inside: AtomicUsize,
+    /// A `Stop` as a number. Read at each step, and written once at most.
+    stop: AtomicU32,
+    /// 1 once somebody has decided whether to wake workers for it.
+    invited: AtomicU32,
+    /// How far each slot has come; empty where nobody will ask.
+    meters: Box<[CachePadded<Meter>]>,
+    /// 1 when all is over and the result is there.
+    done: AtomicU32,
+    /// Written before `done`, and only read after it.
+    result: UnsafeCell<Option<Result<Tally, RunError>>>,
+}
+
+// SAFETY: a request may be shared and sent, and what threads do with it is in lanes; the
+// result is written by one thread before `done`, with Release, and read after it, with
+// Acquire.
+unsafe impl Sync for Job {}
+// SAFETY: as above; nothing in a job is tied to a thread.
+unsafe impl Send for Job {}
+
+/// How a job came about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    /// It was submitted, and can be asked how far it has come.
+    Ticket,
+    /// By a call that waits for it, perhaps in a task of the pool's.
+    Call { of_task: bool },
+}
+
+/// Whether a job goes on.
+#[repr(u32)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Stop {
+    /// It does.
+    No = 0,
+    /// It was cancelled.
+    Cancelled = 1,
+    /// Its time is up.
+    OutOfTime = 2,
+    /// No thread is left that could go on.
+    NoThread = 3,
+}
+
+/// How far one slot has come: written by the thread that has it, read by anybody.
+#[derive(Debug, Default)]
+struct Meter {
+    rollouts: AtomicU64,
+    steps: AtomicU64,
+}
+
+/// Counts in a place that only one thread writes.
+fn count(place: &AtomicU64) {
+    // Relaxed: a number to look at, which publishes nothing.
+    place.store(place.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
 }
 
 /// With the scheduler's own choice of chunks, a claim takes one in so many parts of
@@ -33,32 +95,156 @@ pub(crate) struct Job<'r> {
 /// finish together. Not a tuned number.
 const SHARE_PARTS: usize = 4;
 
-impl<'r> Job<'r> {
-    pub(crate) fn new(request: &'r Request<'r>, threads: usize) -> Self {
+impl Job {
+    /// A job for a request that at most so many threads work on at once.
+    ///
+    /// # Safety
+    ///
+    /// * The request was claimed and begun for this job.
+    /// * Until the job is done, it stays where it is, and nobody changes it.
+    pub(crate) unsafe fn new(
+        request: &Request<'_>,
+        pool: &Shared,
+        threads: usize,
+        terms: Terms,
+        kind: Kind,
+    ) -> Self {
+        let meters = match kind {
+            Kind::Ticket => request.ndata(),
+            Kind::Call { .. } => 0,
+        };
         Self {
-            request,
+            request: NonNull::from(request).cast(),
+            pool: ptr::from_ref(pool),
             threads,
+            terms,
+            of_task: kind == Kind::Call { of_task: true },
             next: CachePadded::new(AtomicUsize::new(0)),
-            inside: AtomicUsize::new(0),
+            stop: AtomicU32::new(Stop::No as u32),
+            invited: AtomicU32::new(0),
+            meters: (0..meters).map(|_| CachePadded::default()).collect(),
+            done: AtomicU32::new(0),
+            result: UnsafeCell::new(None),
         }
     }
 
-    /// Whether all rollouts have been claimed.
+    /// The request. Only for those who know that the job is not done.
+    pub(crate) fn request(&self) -> &Request<'_> {
+        // SAFETY: alive until the job is done, by the promise of `new`, and its threads
+        // ask before that: those inside, and those that settle it.
+        unsafe { self.request.as_ref() }
+    }
+
+    /// The most threads that can take part at once.
+    pub(crate) fn threads(&self) -> usize {
+        self.threads
+    }
+
+    /// Whether it ends with the pool.
+    pub(crate) fn ends_with_pool(&self) -> bool {
+        !self.of_task
+    }
+
+    pub(crate) fn terms(&self) -> &Terms {
+        &self.terms
+    }
+
+    /// Stops the job for this reason, unless it was stopped for another one.
+    pub(crate) fn stop(&self, why: Stop) {
+        // Relaxed: what the threads find is a number, and what they do then is published
+        // as always.
+        let _ = self.stop.compare_exchange(
+            Stop::No as u32,
+            why as u32,
+            Ordering::Relaxed,
+            Ordering::Relaxed,
+        );
+    }
+
+    /// Whether it was stopped, and why.
+    pub(crate) fn stopped(&self) -> Stop {
+        match self.stop.load(Ordering::Relaxed) {
+            0 => Stop::No,
+            1 => Stop::Cancelled,
+            2 => Stop::OutOfTime,
+            _ => Stop::NoThread,
+        }
+    }
+
+    /// Stops the job if its time is up by now.
+    pub(crate) fn check_deadline(&self, now: Instant) {
+        if self.terms.deadline.is_some_and(|deadline| now >= deadline) {
+            self.stop(Stop::OutOfTime);
+        }
+    }
+
+    /// Steps of all rollouts together.
+    pub(crate) fn steps(&self) -> u64 {
+        let request = self.request();
+        (request.nbatch() as u64).saturating_mul(request.nstep() as u64)
+    }
+
+    /// Whether the calling thread is the first to ask: it decides whom to wake.
+    pub(crate) fn invite(&self) -> bool {
+        self.invited.load(Ordering::Relaxed) == 0 && self.invited.swap(1, Ordering::Relaxed) == 0
+    }
+
+    /// Whether no rollouts are left to be claimed.
     pub(crate) fn exhausted(&self) -> bool {
-        self.next.load(Ordering::Relaxed) == self.request.nbatch()
+        self.stopped() != Stop::No || self.next.load(Ordering::Relaxed) == self.request().nbatch()
+    }
+
+    /// Whether all is over. What the job's threads wrote is visible then.
+    pub(crate) fn is_done(&self) -> bool {
+        // Acquire, with the Release of `finish`.
+        self.done.load(Ordering::Acquire) != 0
+    }
+
+    /// Ends the job with this result. Whoever owns it may free it at once, so this is the
+    /// last that other threads do with it.
+    ///
+    /// # Safety
+    ///
+    /// * Called once, under the pool's lock, when nobody is inside.
+    pub(crate) unsafe fn finish(&self, result: Result<Tally, RunError>) {
+        // SAFETY: nobody reads it before `done`, and there is one call.
+        unsafe { *self.result.get() = Some(result) };
+        self.done.store(1, Ordering::Release);
+    }
+
+    /// What has come of it, when it is done.
+    pub(crate) fn result(&self) -> Option<Result<Tally, RunError>> {
+        if !self.is_done() {
+            return None;
+        }
+        // SAFETY: written before `done`, and never again.
+        unsafe { (*self.result.get()).clone() }
+    }
+
+    /// How far it has come.
+    pub(crate) fn progress(&self) -> Progress {
+        let sum = |count: fn(&Meter) -> &AtomicU64| {
+            let counts = self.meters.iter().map(|meter| count(meter));
+            counts.map(|count| count.load(Ordering::Relaxed)).sum()
+        };
+        Progress {
+            rollouts: sum(|meter| &meter.rollouts),
+            steps: sum(|meter| &meter.steps),
+        }
     }
 
     /// Claims the next chunk of rollouts.
     fn claim(&self) -> Option<Range<usize>> {
+        let nbatch = self.request().nbatch();
         // Relaxed: a claim carries nothing but the numbers themselves. What the
         // threads write is published by the pool's lock when they leave.
         let mut start = self.next.load(Ordering::Relaxed);
         loop {
-            let left = self.request.nbatch() - start;
-            if left == 0 {
+            let left = nbatch - start;
+            if left == 0 || self.stopped() != Stop::No {
                 return None;
             }
-            let size = match self.request.chunk_size() {
+            let size = match self.request().chunk_size() {
                 0 => (left / (SHARE_PARTS * self.threads)).max(1),
                 fixed => fixed.min(left),
             };
@@ -76,28 +262,42 @@ impl<'r> Job<'r> {
 
     /// Whether the calling thread may work on this job.
     pub(crate) fn is_welcome(&self) -> bool {
-        self.request.is_welcome()
+        self.request().is_welcome()
     }
 
-    /// Claims and runs chunks until none are left, or until an engine error forbids this
-    /// thread to go on. A panic costs the rollout that it hits, which stays "not
-    /// started", and its text is returned; the others are run.
+    /// Claims and runs chunks until none are left, the observer says otherwise, or an
+    /// engine error forbids this thread to go on. A panic costs the rollout that it hits,
+    /// which stays "not started", and its text is returned; the others are run.
     ///
     /// # Safety
     ///
     /// * The place is of this job, and this thread's alone.
-    /// * The request was begun for this job.
+    /// * The job is not done before this returns.
     pub(crate) unsafe fn participate(&self, place: Place, observer: &mut impl Observer) -> Work {
         let Place {
             slot,
-            undefined,
+            condition,
             mut range,
         } = place;
-        // SAFETY: the caller's promises.
-        let mut lane = unsafe { self.request.lane(slot, undefined) };
+        let frame = Frame::new(self.pool, self);
+        let _inside = frame.enter();
+        // SAFETY: the place is as it was left, and this thread's.
+        let mut lane = unsafe { self.request().lane(slot, condition) };
         let mut panic = None;
-        while self.is_welcome() {
-            if range.is_empty() {
+        let mut paused = false;
+        while self.is_welcome() && !paused {
+            let ended = match self.stopped() {
+                Stop::No => None,
+                Stop::OutOfTime => Some(Ended::OutOfTime),
+                Stop::Cancelled | Stop::NoThread => Some(Ended::Cancelled),
+            };
+            if let Some(why) = ended {
+                // SAFETY: what is paused on this slot is this thread's.
+                unsafe { lane.end_paused(why) };
+                range = 0..0;
+                break;
+            }
+            if range.is_empty() && !lane.is_paused() {
                 match self.claim() {
                     Some(claimed) => range = claimed,
                     None => break,
@@ -107,43 +307,154 @@ impl<'r> Job<'r> {
                 // SAFETY: a claimed range is nobody else's and is in range.
                 unsafe { lane.run(&mut range, observer) }
             });
-            if let Err(payload) = panic::catch_unwind(run) {
-                panic.get_or_insert_with(|| panic_text(&*payload).to_owned());
+            match panic::catch_unwind(run) {
+                Ok(flow) => paused = flow == Flow::Pause,
+                Err(payload) => {
+                    panic.get_or_insert_with(|| panic_text(&*payload).to_owned());
+                }
             }
         }
         // Before the lane is left, which may try a reset: a data that even this does not
         // help is left as it is.
         let spent = !self.is_welcome();
-        let (tally, undefined) = lane.leave();
+        let (tally, condition) = lane.leave();
+        let unfinished = matches!(condition, Condition::Paused { .. }) || !range.is_empty();
         let place = Place {
             slot,
-            undefined,
+            condition,
             range,
         };
         Work {
             tally,
             panic,
             refused: None,
-            rest: spent.then_some(place),
+            rest: (spent || unfinished).then_some(place),
         }
     }
-    /// Resets the data of a place that there is no thread for.
+
+    /// Ends what a place was left with, where there is no thread that could go on: resets
+    /// its data, on whatever thread.
     ///
     /// # Safety
     ///
     /// * As for [`participate`](Job::participate).
-    pub(crate) unsafe fn give_up(&self, place: &mut Place) {
+    pub(crate) unsafe fn give_up(&self, place: Place) -> Work {
         // SAFETY: the caller's promises.
-        let lane = unsafe { self.request.lane(place.slot, place.undefined.take()) };
-        lane.give_up();
+        let mut lane = unsafe { self.request().lane(place.slot, place.condition) };
+        // SAFETY: as above.
+        unsafe { lane.end_paused(Ended::Cancelled) };
+        Work {
+            tally: lane.give_up(),
+            ..Work::default()
+        }
+    }
+}
+
+/// What a thread that takes part looks at after each step and each rollout.
+#[derive(Debug)]
+pub(crate) struct Watch<'j> {
+    job: &'j Job,
+    meter: Option<&'j Meter>,
+    /// When this thread is to pause.
+    until: Option<Instant>,
+    /// A number that changes when other work has come, and what it was: then the thread
+    /// pauses between two rollouts.
+    others: Option<(&'j Event, u32)>,
+    /// What the last step came to.
+    flow: Flow,
+    /// Rollouts and steps, for the worker's own count.
+    rollouts: u64,
+    steps: u64,
+}
+
+impl<'j> Watch<'j> {
+    /// For the thread that has this slot.
+    pub(crate) fn new(job: &'j Job, slot: usize) -> Self {
+        Self {
+            job,
+            meter: job.meters.get(slot).map(|meter| &**meter),
+            until: None,
+            others: None,
+            flow: Flow::GoOn,
+            rollouts: 0,
+            steps: 0,
+        }
+    }
+
+    /// Pauses at this time.
+    pub(crate) fn until(self, until: Option<Instant>) -> Self {
+        Self { until, ..self }
+    }
+
+    /// Pauses between two rollouts when the event is no longer at this number.
+    pub(crate) fn unless_others(self, event: &'j Event, epoch: u32) -> Self {
+        Self {
+            others: Some((event, epoch)),
+            ..self
+        }
+    }
+
+    pub(crate) fn rollouts(&self) -> u64 {
+        self.rollouts
+    }
+
+    pub(crate) fn steps(&self) -> u64 {
+        self.steps
+    }
+
+    /// Looks at the clock, once.
+    fn check_time(&mut self) {
+        let now = Instant::now();
+        self.job.check_deadline(now);
+        if self.until.is_some_and(|until| now >= until) {
+            self.flow = Flow::Pause;
+        }
+    }
+
+    fn check_stop(&mut self) {
+        match self.job.stopped() {
+            Stop::No => {}
+            Stop::OutOfTime => self.flow = Flow::End(Ended::OutOfTime),
+            Stop::Cancelled | Stop::NoThread => self.flow = Flow::End(Ended::Cancelled),
+        }
+    }
+}
+
+impl Observer for Watch<'_> {
+    #[inline]
+    fn stepped(&mut self) -> Flow {
+        self.steps += 1;
+        if let Some(meter) = self.meter {
+            count(&meter.steps);
+        }
+        if self.until.is_some() || self.job.terms.deadline.is_some() {
+            self.check_time();
+        }
+        self.check_stop();
+        self.flow
+    }
+
+    #[inline]
+    fn finished(&mut self) -> Flow {
+        self.rollouts += 1;
+        if let Some(meter) = self.meter {
+            count(&meter.rollouts);
+        }
+        if let Some((event, epoch)) = self.others
+            && event.epoch() != epoch
+        {
+            self.flow = Flow::Pause;
+        }
+        self.check_stop();
+        self.flow
     }
 }
 
 /// A slot, as one thread leaves it to the next.
 #[derive(Clone, Debug)]
 pub(crate) struct Place {
-    slot: usize,
-    undefined: Option<Undefined>,
+    pub(crate) slot: usize,
+    condition: Condition,
     /// What was claimed there and not run.
     range: Range<usize>,
 }
@@ -153,7 +464,7 @@ impl Place {
     pub(crate) fn new(slot: usize) -> Self {
         Self {
             slot,
-            undefined: None,
+            condition: Condition::Ready,
             range: 0..0,
         }
     }
@@ -167,12 +478,12 @@ pub(crate) struct Work {
     panic: Option<String>,
     /// Why a thread that must not go on has nobody in its place.
     refused: Option<String>,
-    /// What such a thread has left.
+    /// What is left for another thread, or for later.
     rest: Option<Place>,
 }
 
 impl Work {
-    /// Nothing is done yet, and this thread must not do it.
+    /// Nothing is done yet.
     pub(crate) fn left(place: Place) -> Self {
         let mut work = Self::default();
         work.leave(place);
@@ -199,6 +510,11 @@ impl Work {
         self.refused.get_or_insert_with(|| why.to_string());
     }
 
+    /// Whether there was no thread for what is left.
+    pub(crate) fn is_refused(&self) -> bool {
+        self.refused.is_some()
+    }
+
     /// Adds what came of another part.
     pub(crate) fn merge(&mut self, other: Work) {
         self.tally.merge(other.tally);
@@ -207,229 +523,50 @@ impl Work {
         self.rest = self.rest.take().or(other.rest);
     }
 
-    /// How the rollouts ended, of which there are so many.
-    pub(crate) fn result(self, nbatch: usize) -> Result<Tally, RunError> {
-        match (self.panic, self.refused) {
-            (Some(text), _) => Err(RunError::Panicked(text)),
-            // (Another thread may have had the time for what was left.)
-            (None, Some(why)) if self.tally.total() < nbatch => Err(RunError::NoThread(why)),
-            _ => Ok(self.tally),
+    /// What has come of a job of so many rollouts.
+    pub(crate) fn result(self, nbatch: usize, stopped: Stop) -> Result<Tally, RunError> {
+        let tally = self.tally;
+        let whole = tally.total() == nbatch && tally.stopped == 0;
+        if let Some(text) = self.panic {
+            return Err(RunError::Panicked(text));
         }
-    }
-}
-
-/// What the pool's state keeps of a job, under the lock.
-#[derive(Debug)]
-pub(crate) struct OpenJob {
-    job: NonNull<Job<'static>>,
-    /// Which slots are taken.
-    taken: Vec<bool>,
-    /// Places of threads that must not go on. Their slots are taken.
-    orphans: Vec<Place>,
-    /// What came of the parts of those who have left.
-    work: Work,
-}
-
-// SAFETY: the job is shared between threads by design: it is Sync (a request is,
-// and so are atomics), and outlives this entry, which its owner removes.
-unsafe impl Send for OpenJob {}
-
-/// A worker's part in a job.
-#[derive(Debug)]
-pub(crate) struct Seat {
-    job: NonNull<Job<'static>>,
-    place: Place,
-}
-
-impl OpenJob {
-    /// An entry for `job`, whose owner has `slot`.
-    pub(crate) fn new(job: &Job<'_>, slot: usize) -> Self {
-        let mut taken = vec![false; job.request.ndata()];
-        taken[slot] = true;
-        Self {
-            job: NonNull::from(job).cast(),
-            taken,
-            orphans: Vec::new(),
-            work: Work::default(),
+        // Whatever happened has come too late to matter.
+        if whole {
+            return Ok(tally);
         }
-    }
-
-    pub(crate) fn is(&self, job: &Job<'_>) -> bool {
-        self.job == NonNull::from(job).cast()
-    }
-
-    /// Takes a place: one that another thread had to leave, or, if there is work, a free
-    /// slot, the preferred one if it is free. Called under the pool's lock.
-    pub(crate) fn join(&mut self, preferred: usize) -> Option<Seat> {
-        // SAFETY: the entry is still in the pool's state, so its owner has not
-        // returned and the job is alive.
-        let job = unsafe { self.job.as_ref() };
-        if !job.is_welcome() {
-            return None;
+        match (self.refused, stopped) {
+            (_, Stop::Cancelled) => Err(RunError::Stopped(Ended::Cancelled, tally)),
+            (_, Stop::OutOfTime) => Err(RunError::Stopped(Ended::OutOfTime, tally)),
+            (Some(why), _) => Err(RunError::NoThread(why)),
+            (None, _) => Ok(tally),
         }
-        let place = match self.orphans.pop() {
-            Some(orphan) => orphan,
-            None => self.free_place(job, preferred)?,
-        };
-        // Relaxed: under the lock, under which the owner decides that it may go.
-        job.inside.fetch_add(1, Ordering::Relaxed);
-        Some(Seat {
-            job: self.job,
-            place,
-        })
-    }
-
-    fn free_place(&mut self, job: &Job<'_>, preferred: usize) -> Option<Place> {
-        // (The rollouts may be claimed by others before this worker gets to it:
-        // then it leaves again. The owner removes the entry only under this lock
-        // and with nobody inside.)
-        if job.exhausted() || job.inside.load(Ordering::Relaxed) + 1 >= job.threads {
-            return None;
-        }
-        #[cfg(test)]
-        tests::dawdle();
-        let slot = match self.taken.get(preferred) {
-            Some(false) => preferred,
-            _ => self.taken.iter().position(|taken| !taken)?,
-        };
-        self.taken[slot] = true;
-        Some(Place::new(slot))
-    }
-
-    /// Gives the seat back, with what came of it. Called under the pool's lock.
-    /// Returns whether it has left a place for somebody else.
-    pub(crate) fn leave(&mut self, seat: &Seat, mut work: Work) -> bool {
-        let rest = work.take_rest();
-        let orphaned = rest.is_some();
-        match rest {
-            Some(place) => self.orphans.push(place),
-            None => self.taken[seat.place.slot] = false,
-        }
-        self.work.merge(work);
-        // SAFETY: the entry is still in the pool's state, so the job is alive.
-        // Release, with the Acquire of the owner, who looks without the lock first.
-        // It takes the lock, and so waits for this section to end, before it
-        // removes the entry and frees the job.
-        unsafe { self.job.as_ref() }
-            .inside
-            .fetch_sub(1, Ordering::Release);
-        orphaned
-    }
-
-    /// Leaves a place for somebody else. Called by the owner, under the pool's lock.
-    pub(crate) fn orphan(&mut self, place: Place) {
-        self.orphans.push(place);
-    }
-
-    /// Takes a place that a thread had to leave. Called by the owner, under the pool's
-    /// lock.
-    pub(crate) fn adopt(&mut self) -> Option<Place> {
-        self.orphans.pop()
-    }
-
-    /// What came of the parts of those who have left.
-    pub(crate) fn into_work(self) -> Work {
-        self.work
-    }
-
-    /// Whether `seat` is a part in this job.
-    pub(crate) fn owns(&self, seat: &Seat) -> bool {
-        self.job == seat.job
-    }
-}
-
-impl Seat {
-    /// The slot of this seat.
-    pub(crate) fn slot(&self) -> usize {
-        self.place.slot
-    }
-
-    /// Works on the job until no rollouts are left, or this thread must not go on.
-    pub(crate) fn work(&self) -> Work {
-        let place = self.place.clone();
-        // SAFETY: the seat counts in `inside`, which the owner waits for, so the
-        // job is alive; the slot was free and is taken, and the place is taken up once,
-        // here; the owner began the request before it opened the job.
-        unsafe { self.job.as_ref().participate(place, &mut ()) }
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::Pool;
-    use rollout_core::simulator::{Readings, Specs};
-    use rollout_core::{Arrays, Simulation, Simulator, Slot};
-    use std::hint;
-    use std::thread;
-    use std::time::Duration;
-
-    /// Widens the gap between a worker's look at a job and its step inside, in which
-    /// the caller can claim the last rollouts.
-    pub(super) fn dawdle() {
-        thread::sleep(Duration::from_micros(20));
-    }
-
-    /// A simulator whose step takes a few microseconds.
-    struct Idle;
-
-    impl Simulator for Idle {
-        type Model = ();
-        const SPECS: Specs = Specs {
-            full_physics: 1,
-            ..Specs::none()
-        };
-        fn state_size(_: &(), _: u32) -> usize {
-            0
-        }
-        fn get_state(&self, _: &(), _: u32, _: &mut [f64]) {}
-        fn set_state(&mut self, _: &(), _: u32, _: &[f64]) {}
-        fn step(&mut self, _: &(), _: Readings<'_>) -> Result<(), String> {
-            for turn in 0..2000 {
-                hint::black_box(turn);
-            }
-            Ok(())
-        }
-        fn reset(&mut self, _: &()) {}
-    }
-
-    fn with_request<R>(test: impl FnOnce(&mut Request<'_>) -> R) -> R {
-        let mut slots = [(); 3].map(|()| Slot::new(Idle, &()));
-        let arrays = Arrays {
-            nbatch: 8,
-            nstep: 1,
-            ..Arrays::default()
-        };
-        let simulation = Simulation::of(&[()], &mut slots).unwrap();
-        test(&mut Request::new(simulation, arrays).unwrap())
-    }
-
-    #[test]
-    fn a_worker_that_is_slow_to_step_inside_does_not_find_a_removed_job() {
-        let pool = Pool::new(2).unwrap();
-        with_request(|request| {
-            for _ in 0..3000 {
-                // So that workers are woken though there is little to do.
-                pool.forget_step_time();
-                assert_eq!(pool.run(request).unwrap().completed, 8);
-            }
-        });
-    }
+    use crate::tests::{shared, with_request};
 
     #[test]
     fn a_panic_costs_its_rollout_and_is_told() {
         struct Panics(usize);
         impl Observer for Panics {
-            fn stepped(&mut self) {
+            fn stepped(&mut self) -> Flow {
                 self.0 += 1;
                 assert!(self.0 != 3, "the third step");
+                Flow::GoOn
+            }
+            fn finished(&mut self) -> Flow {
+                Flow::GoOn
             }
         }
         with_request(|request| {
             // SAFETY: the data are used here alone, and the slot too.
             let work = unsafe {
                 request.begin();
-                Job::new(request, 1).participate(Place::new(0), &mut Panics(0))
+                let job = Job::new(request, &shared(), 1, Terms::default(), Kind::Ticket);
+                job.participate(Place::new(0), &mut Panics(0))
             };
             assert!(work.panic.unwrap().contains("the third step"));
             // It was in the first chunk, of two rollouts; the second one was run.

@@ -4,10 +4,11 @@
 //!
 //! * **Tasks**, counted: [`Pool::schedule`], [`Pool::count`],
 //!   [`Pool::reset_count`], [`Pool::wait_count`], with the meaning of MJPC's
-//!   `ThreadPool`.
+//!   `ThreadPool`; and the same with a count for each caller ([`Pool::group`]).
 //! * **Requests**, shared: [`Pool::run`] runs the rollouts of a
 //!   [`Request`](rollout_core::Request). The calling thread works too, and as
-//!   many workers join as there are data left.
+//!   many workers join as there are data left. [`Pool::submit`] and [`Pool::scope`] return
+//!   at once, with a [`Ticket`] to wait for, to watch and to cancel.
 //!
 //! This crate never names MuJoCo, and steps nothing itself: rollouts are run by
 //! the kernel of `rollout-core`. It uses no lock, condition variable or queue of
@@ -16,12 +17,23 @@
 //! # The protocol
 #![doc = include_str!("../README.md")]
 
+mod attend;
 mod busy;
+mod group;
+mod inside;
 mod job;
 mod pool;
+mod seat;
 mod spawn;
+mod state;
 mod sync;
+mod ticket;
 mod worker;
 
+#[cfg(test)]
+mod tests;
+
+pub use group::Group;
 pub use pool::{Pool, RunError, WaitError, default_nthread};
-pub use worker::worker_id;
+pub use ticket::{Progress, Scope, Start, Terms, Ticket};
+pub use worker::{WorkerStats, worker_id};

@@ -1,26 +1,23 @@
 //! The pool: its shared state, and what a host calls.
 
-use std::collections::VecDeque;
 use std::fmt;
 use std::hint;
 use std::io;
 use std::mem;
-use std::panic::{self, AssertUnwindSafe};
 use std::sync::Arc;
 use std::thread::{self, JoinHandle};
 use std::time::Instant;
 
 use crossbeam_utils::CachePadded;
-use rollout_core::simulator::panic_text;
-use rollout_core::{Observer, Request, Tally};
+use rollout_core::{Ended, Request, Tally};
 
-use crate::busy::Claimed;
-use crate::job::{Job, OpenJob, Place, Seat, Work};
-use crate::spawn::spawn;
-use crate::sync::{AtomicU64, Event, Guard, Lock, Ordering};
-use crate::worker::{self, Identity};
-
-type Task = Box<dyn FnOnce() + Send>;
+use crate::group::{self, Count, Task};
+use crate::inside;
+use crate::job::{Job, Kind, Watch};
+use crate::state::State;
+use crate::sync::{AtomicU64, Event, Guard, Lock};
+use crate::ticket::{Terms, begin};
+use crate::worker::{self, WorkerMeter, WorkerStats};
 
 /// Why [`Pool::run`] did not give a result.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -31,6 +28,12 @@ pub enum RunError {
         /// The slot.
         slot: usize,
     },
+    /// Waiting here could never end: the calling thread is inside the pool, in one of its
+    /// tasks or in a callback of a rollout.
+    WouldDeadlock,
+    /// The request was ended before all of its rollouts had, for this reason. The tally is
+    /// that of the rollouts that were begun.
+    Stopped(Ended, Tally),
     /// A thread that has seen an engine error must be retired, and the system refused
     /// one in its place, for this reason. All rollouts were run that other threads could
     /// run; the others are "not started".
@@ -47,6 +50,14 @@ impl fmt::Display for RunError {
             RunError::Busy { slot } => {
                 write!(f, "data[{slot}]: is in use by another request in flight")
             }
+            RunError::WouldDeadlock => f.write_str(WOULD_DEADLOCK),
+            RunError::Stopped(why, tally) => {
+                let why = match why {
+                    Ended::Cancelled => "the request was cancelled",
+                    Ended::OutOfTime => "the request's time was up",
+                };
+                write!(f, "{why}, with {} rollouts completed", tally.completed)
+            }
             RunError::NoThread(why) => write!(
                 f,
                 "a thread must be retired after an engine error, and the system refused one in \
@@ -62,8 +73,9 @@ impl std::error::Error for RunError {}
 /// Why [`Pool::wait_count`] returned without the count, or with bad news.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum WaitError {
-    /// Waiting here could never end: the calling thread is a worker of this very
-    /// pool, or the pool has no threads and the tasks that ran are too few.
+    /// Waiting here could never end: the calling thread is inside the pool, in one of its
+    /// tasks or in a callback of a rollout, or the pool has no threads and the tasks that
+    /// ran are too few.
     WouldDeadlock,
     /// The count was reached, but a task panicked since the last time it was
     /// told; this is the text of the first.
@@ -73,13 +85,15 @@ pub enum WaitError {
 impl fmt::Display for WaitError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            WaitError::WouldDeadlock => f.write_str("waiting here would never end"),
+            WaitError::WouldDeadlock => f.write_str(WOULD_DEADLOCK),
             WaitError::TaskPanicked(text) => write!(f, "a task panicked: {text}"),
         }
     }
 }
 
 impl std::error::Error for WaitError {}
+
+const WOULD_DEADLOCK: &str = "waiting here would never end";
 
 /// The number of threads that this process may keep busy: what its CPU affinity
 /// mask and its cgroup's CPU quota allow.
@@ -93,7 +107,6 @@ pub fn default_nthread() -> usize {
 #[derive(Debug)]
 pub struct Pool {
     shared: Arc<Shared>,
-    nthread: usize,
 }
 
 /// What the threads of a pool share.
@@ -102,14 +115,19 @@ pub(crate) struct Shared {
     pub(crate) state: Lock<State>,
     /// Workers without work wait here.
     pub(crate) work: CachePadded<Event>,
-    /// Those who wait for a count or for their helpers wait here.
+    /// Those who wait for a count or for a request wait here.
     done: CachePadded<Event>,
-    /// Tasks completed since the last reset. Written under the lock.
-    pub(crate) count: AtomicU64,
+    /// Tasks that were scheduled by nobody in particular.
+    count: Arc<Count>,
     /// What the first step of the last shared request took: a guess for the next
     /// one, which decides whether workers are woken and never what is computed.
-    step_nanos: AtomicU64,
+    pub(crate) step_nanos: AtomicU64,
     pub(crate) threads: Lock<Threads>,
+    /// What each worker has done.
+    pub(crate) meters: Box<[CachePadded<WorkerMeter>]>,
+    /// The number of workers.
+    pub(crate) nthread: usize,
+    born: Instant,
 }
 
 /// The threads of a pool, as whoever ends the pool must wait for them.
@@ -120,77 +138,60 @@ pub(crate) struct Threads {
     pub(crate) retired: Vec<JoinHandle<()>>,
 }
 
-/// What the lock protects.
-#[derive(Default)]
-pub(crate) struct State {
-    /// Tasks that nobody has begun, oldest first.
-    pub(crate) tasks: VecDeque<Task>,
-    /// Requests in flight that workers may join, oldest first.
-    jobs: Vec<OpenJob>,
-    /// Workers that look out for work without sleeping.
-    pub(crate) spinning: usize,
-    /// Workers that sleep, or are about to, or have been woken but not yet run.
-    pub(crate) sleeping: usize,
-    /// Threads that sleep on `done`, or are about to.
-    waiting: usize,
-    /// The first panic of a task that no waiter has been told of.
-    pub(crate) panic: Option<String>,
-    /// The pool is being dropped.
-    pub(crate) stopping: bool,
-}
+/// How often a waiter looks before it sleeps (`attend::WAIT_SPINS`).
+const WAIT_SPINS: usize = 500;
 
-impl fmt::Debug for State {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("State")
-            .field("tasks", &self.tasks.len())
-            .field("jobs", &self.jobs)
-            .finish_non_exhaustive()
-    }
-}
-
-impl State {
-    /// Takes a seat in the oldest request that has work and a place left.
-    pub(crate) fn join(&mut self, preferred_slot: usize) -> Option<Seat> {
-        self.jobs
-            .iter_mut()
-            .find_map(|job| job.join(preferred_slot))
-    }
-
-    /// The entry of a job that is open.
-    fn job(&mut self, job: &Job<'_>) -> &mut OpenJob {
-        let entry = self.jobs.iter_mut().find(|open| open.is(job));
-        entry.expect("only its owner removes a job")
-    }
-
-    /// Removes it.
-    fn remove(&mut self, job: &Job<'_>) -> OpenJob {
-        let entry = self.jobs.iter().position(|open| open.is(job));
-        self.jobs
-            .remove(entry.expect("only its owner removes a job"))
-    }
-
-    /// Gives a seat back. Returns whether it has left a place for somebody else.
-    pub(crate) fn leave(&mut self, seat: &Seat, work: Work) -> bool {
-        let job = self.jobs.iter_mut().find(|job| job.owns(seat));
-        // The owner removes the entry only when nobody is inside.
-        job.expect("a job outlives its seats").leave(seat, work)
-    }
-}
+/// A step time that is not known yet: so long that any request is worth sharing.
+const UNKNOWN: u64 = u64::MAX;
 
 impl Shared {
-    /// Runs a task and counts it. The lock is not held meanwhile.
-    pub(crate) fn run_task(&self, task: impl FnOnce()) -> Guard<'_, State> {
-        let panic = panic::catch_unwind(AssertUnwindSafe(task))
-            .err()
-            .map(|payload| panic_text(&*payload).to_owned());
-        let mut state = self.state.lock();
-        if state.panic.is_none() {
-            state.panic = panic;
+    /// How long the pool has lived, in nanoseconds.
+    pub(crate) fn nanos(&self) -> u64 {
+        u64::try_from(self.born.elapsed().as_nanos()).unwrap_or(u64::MAX)
+    }
+
+    /// Hands a task to the workers, or runs it where there are none.
+    pub(crate) fn schedule(&self, task: impl FnOnce() + Send + 'static, count: &Arc<Count>) {
+        if self.nthread == 0 {
+            group::run(task, count, self);
+            return;
         }
-        // Release, with the Acquire of `Pool::count`: who sees the count sees what
-        // the task did.
-        self.count.fetch_add(1, Ordering::Release);
-        self.tell_waiters(state)
+        let task = Task::new(task, count);
+        let mut state = self.state.lock();
+        state.tasks.push_back(task);
+        self.work.advance();
+        let wanted = state.tasks.len();
+        self.wake_workers(state, wanted);
+    }
+
+    /// Adds a job that was begun, and leaves the lock held.
+    pub(crate) fn open(&self, job: &Job) -> Guard<'_, State> {
+        let mut state = self.state.lock();
+        state.open(job);
+        self.work.advance();
+        state
+    }
+
+    /// The most threads that can take part in a request.
+    pub(crate) fn threads_for(&self, request: &Request<'_>) -> usize {
+        let callers = usize::from(!self.is_pinned());
+        let threads = (self.nthread + callers).min(request.ndata());
+        threads.min(request.nbatch()).max(1)
+    }
+
+    /// Whether the pool's own threads alone run rollouts.
+    pub(crate) fn is_pinned(&self) -> bool {
+        false
+    }
+
+    /// Whether a wait of the calling thread for this pool could be one for itself.
+    pub(crate) fn would_deadlock(&self) -> bool {
+        self.nthread == 0 || self.is_inside()
+    }
+
+    /// Whether the calling thread is inside the pool: in a task, or in a rollout.
+    pub(crate) fn is_inside(&self) -> bool {
+        worker::is_worker_of(self) || inside::is_inside(self)
     }
 
     /// Wakes those who wait on `done`, if any.
@@ -204,11 +205,11 @@ impl Shared {
         self.state.lock()
     }
 
-    /// Waits until `ready` says so, and returns with the lock held and `ready` still
-    /// true: it is asked under the lock whenever a task or a helper has ended.
-    fn wait_until(&self, ready: impl Fn() -> bool) -> Guard<'_, State> {
-        // A helper's last chunk or a last task is often about to end. This is only
-        // a hint: without the lock nothing is decided.
+    /// Waits until `ready` says so, which is asked under the lock whenever somebody who
+    /// waits is told something.
+    pub(crate) fn wait_until(&self, ready: impl Fn() -> bool) {
+        // A last task is often about to end. This is only a hint: without the lock nothing
+        // is decided.
         for _ in 0..WAIT_SPINS {
             if ready() {
                 break;
@@ -217,13 +218,22 @@ impl Shared {
         }
         let mut state = self.state.lock();
         while !ready() {
-            state.waiting += 1;
-            let epoch = self.done.epoch();
-            drop(state);
-            self.done.sleep(epoch);
-            state = self.state.lock();
-            state.waiting -= 1;
+            state = self.sleep_until_told(state, None);
         }
+    }
+
+    /// Sleeps until those who wait are told something, until this time, or for no reason.
+    pub(crate) fn sleep_until_told<'s>(
+        &'s self,
+        mut state: Guard<'s, State>,
+        until: Option<Instant>,
+    ) -> Guard<'s, State> {
+        state.waiting += 1;
+        let epoch = self.done.epoch();
+        drop(state);
+        self.done.sleep(epoch, until);
+        let mut state = self.state.lock();
+        state.waiting -= 1;
         state
     }
 
@@ -236,22 +246,12 @@ impl Shared {
     }
 }
 
-/// How often a waiter looks before it sleeps: a few microseconds, less than the call
-/// that would wake it costs the thread it waits for (`worker::SPIN`).
-const WAIT_SPINS: usize = 500;
-
-/// Steps that are left must be worth this much of the caller's time before sleeping
-/// workers are woken for them: five times what a call that wakes one costs (see
-/// `worker::SPIN` for the measurement), so that waking never costs more than a fifth.
-const WORTH_WAKING_NANOS: u64 = 50_000;
-
-/// A step time that is not known yet: so long that any request is worth sharing.
-const UNKNOWN: u64 = u64::MAX;
-
 impl Pool {
     #[cfg(test)]
     pub(crate) fn forget_step_time(&self) {
-        self.shared.step_nanos.store(UNKNOWN, Ordering::Relaxed);
+        self.shared
+            .step_nanos
+            .store(UNKNOWN, crate::sync::Ordering::Relaxed);
     }
 
     /// Starts a pool of `nthread` threads. With 0 threads, tasks run inside
@@ -268,11 +268,14 @@ impl Pool {
             state: Lock::new(State::default()),
             work: CachePadded::default(),
             done: CachePadded::default(),
-            count: AtomicU64::new(0),
+            count: Arc::default(),
             step_nanos: AtomicU64::new(UNKNOWN),
             threads: Lock::default(),
+            meters: (0..nthread).map(|_| CachePadded::default()).collect(),
+            nthread,
+            born: Instant::now(),
         });
-        let pool = Pool { shared, nthread };
+        let pool = Pool { shared };
         let mut threads = pool.shared.threads.lock();
         for id in 0..nthread {
             // The caller of a request usually has slot 0.
@@ -284,38 +287,40 @@ impl Pool {
         Ok(pool)
     }
 
+    pub(crate) fn shared(&self) -> &Arc<Shared> {
+        &self.shared
+    }
+
     /// The number of threads of the pool.
     pub fn num_threads(&self) -> usize {
-        self.nthread
+        self.shared.nthread
+    }
+
+    /// What each worker has done since the pool was made, by its id.
+    pub fn stats(&self) -> Vec<WorkerStats> {
+        let now = self.shared.nanos();
+        let meters = self.shared.meters.iter();
+        meters.map(|meter| meter.stats(now)).collect()
     }
 
     /// Hands a task to the workers. It runs as soon as one is free, whether or
     /// not anybody waits, after the tasks scheduled before it have begun.
     pub fn schedule(&self, task: impl FnOnce() + Send + 'static) {
-        if self.nthread == 0 {
-            // The task may end the pool; its shared state outlives that.
-            Arc::clone(&self.shared).run_task(task);
-            return;
-        }
-        let task = Box::new(task);
-        let mut state = self.shared.state.lock();
-        state.tasks.push_back(task);
-        self.shared.work.advance();
-        let wanted = state.tasks.len();
-        self.shared.wake_workers(state, wanted);
+        // (The task may end the pool; its shared state outlives that.)
+        let shared = Arc::clone(&self.shared);
+        shared.schedule(task, &shared.count);
     }
 
-    /// The number of tasks completed since the last reset, panicked ones included.
+    /// The number of tasks completed since the last reset, panicked ones included. Tasks of
+    /// a [`Group`](crate::Group) are counted there.
     pub fn count(&self) -> u64 {
-        // Acquire: who sees the count sees what the tasks did.
-        self.shared.count.load(Ordering::Acquire)
+        self.shared.count.get()
     }
 
-    /// Sets the count to zero. The count is one for the whole pool: callers that
-    /// share a pool must agree on who resets it.
+    /// Sets the count to zero. The count is one for the whole pool: callers that share a
+    /// pool must agree on who resets it, or each have a [`group`](Pool::group).
     pub fn reset_count(&self) {
-        let _state = self.shared.state.lock();
-        self.shared.count.store(0, Ordering::Release);
+        self.shared.count.reset(&self.shared);
     }
 
     /// Waits until the count is at least `value`. What the counted tasks wrote is
@@ -326,15 +331,7 @@ impl Pool {
     /// [`WaitError::WouldDeadlock`] at once, where the wait could never end;
     /// [`WaitError::TaskPanicked`] after the wait.
     pub fn wait_count(&self, value: u64) -> Result<(), WaitError> {
-        let nobody_else = self.nthread == 0 || worker::is_worker_of(&self.shared);
-        if nobody_else && self.count() < value {
-            return Err(WaitError::WouldDeadlock);
-        }
-        let mut state = self.shared.wait_until(|| self.count() >= value);
-        match state.panic.take() {
-            None => Ok(()),
-            Some(text) => Err(WaitError::TaskPanicked(text)),
-        }
+        self.shared.count.wait(&self.shared, value)
     }
 
     /// Runs all rollouts of a request and returns how they ended. The calling
@@ -348,49 +345,56 @@ impl Pool {
     ///
     /// [`RunError`].
     pub fn run(&self, request: &mut Request<'_>) -> Result<Tally, RunError> {
-        let mut request = Claimed::new(request).map_err(|slot| RunError::Busy { slot })?;
-        // SAFETY: the data are claimed: no other request uses them, and by the
-        // promise of the request's Simulation nobody else does.
-        unsafe { request.begin() };
-        let request: &Request<'_> = &request;
-
-        let helpers = self
-            .num_threads()
-            .min(request.ndata() - 1)
-            .min(request.nbatch().saturating_sub(1));
-        let job: &Job<'_> = &Job::new(request, helpers + 1);
-        let slot = Some(worker::preferred_slot())
-            .filter(|&slot| slot < request.ndata())
-            .unwrap_or(0);
-        worker::remember_slot(slot);
-        let work = if helpers == 0 {
-            // SAFETY: the job is not shared, and the request was begun.
-            unsafe { drive(job, Place::new(slot), &mut ()) }
-        } else {
-            self.share(job, slot, helpers, request.nbatch() * request.nstep())
-        };
-        work.result(request.nbatch())
+        self.run_on_terms(request, Terms::default())
     }
 
-    /// Ends the pool: runs the tasks that were scheduled, and those that they
-    /// schedule, then ends the threads and waits for them. From inside a task of
-    /// this very pool it does not wait. Dropping the pool does the same; a host
-    /// whose tasks still hold the pool calls this first and drops it afterwards.
-    /// Whatever is scheduled once the threads have ended never runs.
+    /// As [`run`](Pool::run), on these terms.
+    ///
+    /// # Errors
+    ///
+    /// [`RunError`].
+    pub fn run_on_terms(&self, request: &mut Request<'_>, terms: Terms) -> Result<Tally, RunError> {
+        let shared = self.shared();
+        // SAFETY: the request is borrowed exclusively, and so stays as it is, until the end
+        // of this call.
+        let claim = unsafe { begin(request)? };
+        let threads = shared.threads_for(request);
+        let of_task = worker::is_worker_of(shared);
+        // SAFETY: claimed and begun, and as above.
+        let job = unsafe { Job::new(request, shared, threads, terms, Kind::Call { of_task }) };
+        // From here on other threads may use the job, which must not go away before it is
+        // done. Panics of rollouts are caught where they are run; should anything else
+        // fail, this ends the process rather than leave workers with a dangling job.
+        let bomb = AbortOnUnwind;
+        claim.keep();
+        shared.attend(shared.open(&job), &job, None);
+        mem::forget(bomb);
+        job.result().expect("an attended job is done")
+    }
+
+    /// Ends the pool: cancels the requests in flight, runs the tasks that were scheduled,
+    /// with the requests that they [`run`](Pool::run), and those that they schedule, then ends the threads and waits for them. From inside
+    /// the pool, in one of its tasks or rollouts, it does not wait. Dropping the pool does
+    /// the same; a host whose tasks still hold the pool calls this first and drops it
+    /// afterwards. Whatever is scheduled or submitted once the threads have ended never
+    /// runs.
     pub fn end(&self) {
-        let mut state = self.shared.state.lock();
+        let shared = &*self.shared;
+        let mut state = shared.state.lock();
         state.stopping = true;
-        self.shared.work.advance();
+        state.cancel_all();
+        shared.work.advance();
+        state = shared.tell_waiters(state);
         drop(state);
-        self.shared.work.wake(u32::MAX);
-        if worker::is_worker_of(&self.shared) {
+        shared.work.wake(u32::MAX);
+        if shared.is_inside() {
             return;
         }
         loop {
             // Until the end a thread may be replaced by another one.
-            let Threads { working, retired } = mem::take(&mut *self.shared.threads.lock());
+            let Threads { working, retired } = mem::take(&mut *shared.threads.lock());
             if working.is_empty() && retired.is_empty() {
-                return;
+                break;
             }
             for thread in retired.into_iter().chain(working) {
                 // A worker catches the panics of tasks; one of its own has already
@@ -398,151 +402,28 @@ impl Pool {
                 let _ = thread.join();
             }
         }
-    }
-
-    /// Runs a job on this thread and at most `helpers` workers.
-    fn share<'s>(&'s self, job: &'s Job<'s>, slot: usize, helpers: usize, steps: usize) -> Work {
-        let shared = &*self.shared;
-        let open = OpenJob::new(job, slot);
+        // What a caller has left and no worker has taken: nobody may come back for it.
         let mut state = shared.state.lock();
-        state.jobs.push(open);
-        shared.work.advance();
-        // What a step took the last time is a first guess; the first step corrects
-        // it. A pool that knows nothing yet wakes its workers.
-        let guess = shared.step_nanos.load(Ordering::Relaxed);
-        let invited = guess.saturating_mul(steps as u64) > WORTH_WAKING_NANOS;
-        if invited {
-            shared.wake_workers(state, helpers);
-        } else {
-            drop(state);
-        }
-        // From here to the removal below nothing may unwind: a worker may be
-        // using the job. `participate` catches panics; should anything else fail,
-        // the guard ends the process rather than leave workers with a dangling job.
-        let bomb = AbortOnUnwind;
-
-        let mut invitation = Invitation {
-            shared,
-            job,
-            helpers,
-            steps,
-            invited,
-            start: Instant::now(),
-            first: true,
-        };
-        // SAFETY: the slot was taken when the job was opened; the request was begun.
-        let mut work = unsafe { drive(job, Place::new(slot), &mut invitation) };
-        if let Some(rest) = work.take_rest() {
-            // There is no thread for it, but perhaps a helper that is still inside has time.
-            shared.state.lock().job(job).orphan(rest);
-        }
         loop {
-            // Acquire, with the Release in `leave`: the helpers' rows are visible. That
-            // nobody is inside and that the job is removed is one section: in between
-            // a worker could still come in, which has found rollouts left before the
-            // last of them was claimed.
-            let mut state = shared.wait_until(|| job.inside.load(Ordering::Acquire) == 0);
-            let Some(orphan) = state.job(job).adopt() else {
-                let entry = state.remove(job);
+            if let Some(seat) = state.adopt() {
                 drop(state);
-                mem::forget(bomb);
-                work.merge(entry.into_work());
-                return work;
-            };
-            drop(state);
-            // A place that a thread had to leave, and that no other one has come for.
-            // SAFETY: it was taken out of the state; the request was begun.
-            work.merge(unsafe { drive(job, orphan, &mut ()) });
-            // What is left even now is left for good.
-            work.take_rest();
-        }
-    }
-}
-
-/// Works on a job: in this thread, and once an engine error forbids that, in others,
-/// one after the other, in its place. What is left where the system has no thread is
-/// returned, its data reset.
-///
-/// # Safety
-///
-/// * As for [`Job::participate`].
-unsafe fn drive(job: &Job<'_>, place: Place, observer: &mut impl Observer) -> Work {
-    let mut work = match job.is_welcome() {
-        // SAFETY: the caller's promises.
-        true => unsafe { job.participate(place, observer) },
-        false => Work::left(place),
-    };
-    while let Some(mut rest) = work.take_rest() {
-        let place = rest.clone();
-        let identity = Identity::get();
-        let stand_in = move || {
-            identity.assume();
-            // SAFETY: the caller's promises, which the place takes along.
-            unsafe { job.participate(place, &mut ()) }
-        };
-        // SAFETY: what the thread borrows outlives it, as it is waited for here.
-        match unsafe { spawn("rollout-caller".to_owned(), stand_in) } {
-            Ok(thread) => match thread.join() {
-                Ok(more) => work.merge(more),
-                Err(payload) => panic::resume_unwind(payload),
-            },
-            Err(why) => {
-                work.refuse(&why);
-                // SAFETY: as above.
-                unsafe { job.give_up(&mut rest) };
-                work.leave(rest);
-                break;
+                let mut watch = Watch::new(seat.job(), seat.slot());
+                // SAFETY: the seat is this thread's.
+                let work = unsafe { seat.job().participate(seat.place(), &mut watch) };
+                state = shared.leave(shared.state.lock(), seat, work);
+            } else if state.is_busy() {
+                // Callers, who are at their last step.
+                state = shared.sleep_until_told(state, None);
+            } else {
+                return;
             }
         }
     }
-    work
 }
 
 impl Drop for Pool {
     fn drop(&mut self) {
         self.end();
-    }
-}
-
-/// Measures the caller's first step, and decides whether waking workers is worth it.
-///
-/// A worker that still spins joins without being asked, at no cost. To wake a
-/// sleeping one costs the caller a system call, which a small request does not earn
-/// back.
-struct Invitation<'s> {
-    shared: &'s Shared,
-    job: &'s Job<'s>,
-    helpers: usize,
-    steps: usize,
-    /// Workers have been woken already.
-    invited: bool,
-    start: Instant,
-    /// The first step is still to come.
-    first: bool,
-}
-
-impl Observer for Invitation<'_> {
-    #[inline]
-    fn stepped(&mut self) {
-        if self.first {
-            self.first = false;
-            self.measured();
-        }
-    }
-}
-
-impl Invitation<'_> {
-    #[cold]
-    fn measured(&self) {
-        let nanos = u64::try_from(self.start.elapsed().as_nanos()).unwrap_or(u64::MAX);
-        self.shared.step_nanos.store(nanos, Ordering::Relaxed);
-        let left = nanos.saturating_mul(self.steps as u64 - 1);
-        if !self.invited && left > WORTH_WAKING_NANOS {
-            let state = self.shared.state.lock();
-            let inside = self.job.inside.load(Ordering::Relaxed);
-            self.shared
-                .wake_workers(state, self.helpers.saturating_sub(inside));
-        }
     }
 }
 

@@ -11,20 +11,28 @@ use std::hint;
 use std::marker::PhantomData;
 use std::ops::{Deref, DerefMut};
 use std::ptr;
+use std::time::{Duration, Instant};
 
 pub(crate) use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
-/// Sleeps until `word` is no longer `expected`, or for no reason at all.
-fn futex_wait(word: &AtomicU32, expected: u32) {
-    // SAFETY: the word is a valid, aligned u32 for the duration of the call; no
-    // timeout is given.
+/// Sleeps until `word` is no longer `expected`, for this time if one is given, or for no
+/// reason at all.
+fn futex_wait(word: &AtomicU32, expected: u32, time: Option<Duration>) {
+    let time = time.map(|time| libc::timespec {
+        // (A second or so more or less in half an eternity.)
+        tv_sec: time.as_secs().min(1 << 40) as libc::time_t,
+        tv_nsec: time.subsec_nanos().into(),
+    });
+    let time = time.as_ref().map_or(ptr::null(), ptr::from_ref);
+    // SAFETY: the word is a valid, aligned u32 for the duration of the call, and so is the
+    // time, if there is one.
     unsafe {
         libc::syscall(
             libc::SYS_futex,
             word.as_ptr(),
             libc::FUTEX_WAIT | libc::FUTEX_PRIVATE_FLAG,
             expected,
-            ptr::null::<libc::timespec>(),
+            time,
         );
     }
 }
@@ -70,9 +78,10 @@ impl Event {
         }
     }
 
-    /// Sleeps while the number is `epoch`; may return early.
-    pub(crate) fn sleep(&self, epoch: u32) {
-        futex_wait(&self.epoch, epoch);
+    /// Sleeps while the number is `epoch`, and until this time; may return early.
+    pub(crate) fn sleep(&self, epoch: u32, until: Option<Instant>) {
+        let time = until.map(|until| until.saturating_duration_since(Instant::now()));
+        futex_wait(&self.epoch, epoch, time);
     }
 }
 
@@ -133,7 +142,7 @@ impl<T> Lock<T> {
         // Whoever gets the lock here cannot know whether others sleep too, so it
         // leaves the mark that makes its unlock wake one of them.
         while self.state.swap(CONTENDED, Ordering::Acquire) != FREE {
-            futex_wait(&self.state, CONTENDED);
+            futex_wait(&self.state, CONTENDED, None);
         }
     }
 }
@@ -205,7 +214,7 @@ mod tests {
         let event = Event::default();
         let seen = event.epoch();
         event.advance();
-        event.sleep(seen);
+        event.sleep(seen, None);
         assert_ne!(event.epoch(), seen);
     }
 
@@ -217,7 +226,7 @@ mod tests {
             let event = Arc::clone(&event);
             move || {
                 while event.epoch() == seen {
-                    event.sleep(seen);
+                    event.sleep(seen, None);
                 }
             }
         });

@@ -11,13 +11,15 @@ use std::time::{Duration, Instant};
 
 use rollout_core::trap::is_spent;
 
-use crate::pool::{AbortOnUnwind, Shared, State};
+use crate::job::Watch;
+use crate::pool::{AbortOnUnwind, Shared};
 use crate::spawn::spawn;
-use crate::sync::Guard;
+use crate::state::State;
+use crate::sync::{AtomicU64, Guard, Ordering};
 
 thread_local! {
     /// What this thread is.
-    static IDENTITY: Cell<Identity> = const { Cell::new(Identity { pool: 0, id: -1 }) };
+    static IDENTITY: Cell<Identity> = const { Cell::new(Identity::NONE) };
     /// The slot this thread had last, of whichever request: its caches know that data.
     static LAST_SLOT: Cell<usize> = const { Cell::new(0) };
 }
@@ -31,6 +33,8 @@ pub(crate) struct Identity {
 }
 
 impl Identity {
+    const NONE: Self = Self { pool: 0, id: -1 };
+
     /// The calling thread's.
     pub(crate) fn get() -> Self {
         IDENTITY.get()
@@ -122,46 +126,59 @@ fn work(shared: &Arc<Shared>, id: usize) {
     // Panics of tasks and rollouts are caught where they are run. One in the
     // worker's own steps would leave its seat taken and its caller waiting.
     let bomb = AbortOnUnwind;
+    let meter = &*shared.meters[id];
+    // This thread must not run rollouts, and the system has refused it another one.
+    let mut spent = false;
     let mut worked = false;
     let mut state = shared.state.lock();
     loop {
         // (A task can have done it, or the system has refused a thread before.)
         if is_spent() && !state.stopping {
             drop(state);
-            if replace(shared, id).is_ok() {
-                mem::forget(bomb);
-                return;
-            }
+            let replaced = replace(shared, id).is_ok();
             state = shared.state.lock();
+            state.spent -= usize::from(spent);
+            spent = !replaced;
+            state.spent += usize::from(spent);
+            if replaced {
+                break;
+            }
         }
         if let Some(task) = state.tasks.pop_front() {
             drop(state);
-            state = shared.run_task(task);
+            meter.begin(shared.nanos());
+            task.run(shared);
+            meter.end(shared.nanos(), [1, 0, 0]);
+            state = shared.state.lock();
             worked = true;
         } else if let Some(seat) = state.join(preferred_slot()) {
+            // Read before the lock is let go of: whatever comes later has another number.
+            let epoch = shared.work.epoch();
             drop(state);
+            meter.begin(shared.nanos());
             remember_slot(seat.slot());
-            let mut work = seat.work();
+            let mut watch = Watch::new(seat.job(), seat.slot()).unless_others(&shared.work, epoch);
+            // SAFETY: the seat is this thread's.
+            let mut work = unsafe { seat.job().participate(seat.place(), &mut watch) };
+            meter.end(shared.nanos(), [0, watch.rollouts(), watch.steps()]);
             // The other thread is there before the place is free for it.
-            let replaced = work.is_unfinished().then(|| replace(shared, id));
+            let must_go = work.is_unfinished() && !seat.job().is_welcome();
+            let replaced = must_go.then(|| replace(shared, id));
             if let Some(Err(why)) = &replaced {
                 work.refuse(why);
             }
-            state = shared.state.lock();
-            if state.leave(&seat, work) {
-                shared.work.advance();
-                shared.wake_workers(state, 1);
-                state = shared.state.lock();
-            }
-            state = shared.tell_waiters(state);
-            if let Some(Ok(())) = replaced {
-                mem::forget(bomb);
-                return;
+            state = shared.leave(shared.state.lock(), seat, work);
+            match replaced {
+                Some(Ok(())) => break,
+                Some(Err(_)) if !spent => {
+                    spent = true;
+                    state.spent += 1;
+                }
+                _ => {}
             }
             worked = true;
         } else if state.stopping {
-            mem::forget(bomb);
-            return;
+            break;
         } else {
             state = if worked {
                 spin(shared, state)
@@ -169,6 +186,66 @@ fn work(shared: &Arc<Shared>, id: usize) {
                 sleep(shared, state)
             };
             worked = false;
+        }
+    }
+    drop(state);
+    mem::forget(bomb);
+}
+
+/// What a worker has done, since its pool was made.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct WorkerStats {
+    /// The time that it has worked, on tasks and rollouts.
+    pub busy: Duration,
+    /// The time that it has not.
+    pub idle: Duration,
+    /// Tasks that it has run.
+    pub tasks: u64,
+    /// Rollouts that have ended on it.
+    pub rollouts: u64,
+    /// Steps that it has made.
+    pub steps: u64,
+}
+
+/// What a worker counts: written by it alone, and read by anybody. (Relaxed throughout:
+/// numbers to look at, which publish nothing.)
+#[derive(Debug, Default)]
+pub(crate) struct WorkerMeter {
+    /// In nanoseconds, without the work that it is at.
+    busy: AtomicU64,
+    /// When the work that it is at began, in nanoseconds of the pool's life, or 0.
+    since: AtomicU64,
+    /// Tasks, rollouts, steps.
+    counts: [AtomicU64; 3],
+}
+
+impl WorkerMeter {
+    fn begin(&self, now: u64) {
+        self.since.store(now.max(1), Ordering::Relaxed);
+    }
+
+    fn end(&self, now: u64, counts: [u64; 3]) {
+        let since = self.since.swap(0, Ordering::Relaxed);
+        self.busy
+            .fetch_add(now.saturating_sub(since), Ordering::Relaxed);
+        for (total, count) in self.counts.iter().zip(counts) {
+            total.fetch_add(count, Ordering::Relaxed);
+        }
+    }
+
+    pub(crate) fn stats(&self, now: u64) -> WorkerStats {
+        let busy = self.busy.load(Ordering::Relaxed);
+        let busy = match self.since.load(Ordering::Relaxed) {
+            0 => busy,
+            since => busy + now.saturating_sub(since),
+        };
+        let [tasks, rollouts, steps] = [0, 1, 2].map(|i| self.counts[i].load(Ordering::Relaxed));
+        WorkerStats {
+            busy: Duration::from_nanos(busy),
+            idle: Duration::from_nanos(now.saturating_sub(busy)),
+            tasks,
+            rollouts,
+            steps,
         }
     }
 }
@@ -198,7 +275,7 @@ fn sleep<'s>(shared: &'s Shared, mut state: Guard<'s, State>) -> Guard<'s, State
     state.sleeping += 1;
     let epoch = shared.work.epoch();
     drop(state);
-    shared.work.sleep(epoch);
+    shared.work.sleep(epoch, None);
     let mut state = shared.state.lock();
     state.sleeping -= 1;
     state

@@ -1,0 +1,325 @@
+//! How a thread works on one job, and waits for it, until it is done: the caller of
+//! [`Pool::run`], and whoever waits for a ticket.
+
+use std::hint;
+use std::panic;
+use std::time::Instant;
+
+use rollout_core::{Flow, Observer};
+
+use crate::inside::{self, Frame};
+use crate::job::{Job, Place, Stop, Watch, Work};
+use crate::pool::Shared;
+use crate::seat::Seat;
+use crate::spawn::spawn;
+use crate::state::State;
+use crate::sync::{Guard, Ordering};
+use crate::worker::{self, Identity};
+
+/// How often a waiter looks before it sleeps: a few microseconds, less than the call
+/// that would wake it costs the thread it waits for (`worker::SPIN`).
+const WAIT_SPINS: usize = 500;
+
+/// Steps that are left must be worth this much of the caller's time before sleeping
+/// workers are woken for them: five times what a call that wakes one costs (see
+/// `worker::SPIN` for the measurement), so that waking never costs more than a fifth.
+const WORTH_WAKING_NANOS: u64 = 50_000;
+
+/// Whether it is that time by now.
+fn is_past(until: Option<Instant>) -> bool {
+    until.is_some_and(|until| Instant::now() >= until)
+}
+
+impl Shared {
+    /// Works on a job, and waits for those who do, until it is done or until this time.
+    pub(crate) fn attend<'s>(
+        &'s self,
+        mut state: Guard<'s, State>,
+        job: &Job,
+        until: Option<Instant>,
+    ) {
+        // The system has refused a thread in place of this one.
+        let mut refused = false;
+        let mut has_spun = false;
+        while !job.is_done() {
+            // Nobody else has the time for what is left, and nobody will.
+            let last_resort = refused && state.open_job(job).inside() == 0;
+            if last_resort {
+                job.stop(Stop::NoThread);
+            }
+            if (!refused || last_resort) && self.may_take_part(&state) {
+                let preferred = worker::preferred_slot();
+                if let Some(seat) = state.open_job(job).join(preferred) {
+                    drop(state);
+                    // SAFETY: the seat is this thread's.
+                    let work = match last_resort {
+                        true => unsafe { give_up(&seat) },
+                        false => unsafe { self.drive(&seat, until) },
+                    };
+                    refused |= work.is_refused();
+                    state = self.leave(self.state.lock(), seat, work);
+                    if is_past(until) {
+                        return;
+                    }
+                    has_spun = false;
+                    continue;
+                }
+            }
+            if refused && state.settle(job) {
+                self.tell_waiters(state);
+                return;
+            }
+            if !has_spun {
+                // A helper's last chunk is often about to end.
+                drop(state);
+                for _ in 0..WAIT_SPINS {
+                    if job.is_done() {
+                        return;
+                    }
+                    hint::spin_loop();
+                }
+                has_spun = true;
+                state = self.state.lock();
+                continue;
+            }
+            if is_past(until) {
+                return;
+            }
+            let times = [
+                until,
+                job.terms().deadline.filter(|_| job.stopped() == Stop::No),
+            ];
+            let next = times.into_iter().flatten().min();
+            state = self.sleep_until_told(state, next);
+            if !job.is_done() {
+                job.check_deadline(Instant::now());
+                if state.settle(job) {
+                    state = self.tell_waiters(state);
+                }
+            }
+        }
+    }
+
+    /// Stops a job for this reason. What others have left of it is ended here.
+    pub(crate) fn stop(&self, job: &Job, why: Stop) {
+        job.stop(why);
+        let mut state = self.state.lock();
+        while !job.is_done() {
+            if state.settle(job) {
+                self.tell_waiters(state);
+                return;
+            }
+            // (Is this thread not welcome, whoever waits for the job has to end it.)
+            let left = match job.is_welcome() {
+                true => state.open_job(job).adopt(),
+                false => None,
+            };
+            let Some(seat) = left else {
+                return;
+            };
+            drop(state);
+            let mut watch = Watch::new(job, seat.slot());
+            // SAFETY: the seat is this thread's.
+            let work = unsafe { job.participate(seat.place(), &mut watch) };
+            state = self.leave(self.state.lock(), seat, work);
+        }
+    }
+
+    /// Stops a job whose time is up.
+    pub(crate) fn check_deadline(&self, job: &Job) {
+        if job.terms().deadline.is_some_and(|d| Instant::now() >= d) {
+            self.stop(job, Stop::OutOfTime);
+        }
+    }
+
+    /// Whether the calling thread may work on a request that it waits for.
+    fn may_take_part(&self, state: &State) -> bool {
+        // (Threads of a list of CPUs do all the work, as long as there are any.)
+        !self.is_pinned() || worker::is_worker_of(self) || state.spent == self.nthread
+    }
+
+    /// Gives a seat back. Whoever waits is told when the job is done, or when there is
+    /// something left that they could take.
+    pub(crate) fn leave<'s>(
+        &'s self,
+        mut state: Guard<'s, State>,
+        seat: Seat,
+        work: Work,
+    ) -> Guard<'s, State> {
+        let left = state.leave(seat, work);
+        // (Who is awake looks by itself before it sleeps.)
+        if left.orphaned && state.spinning + state.sleeping > 0 {
+            self.work.advance();
+            self.wake_workers(state, 1);
+            state = self.state.lock();
+        }
+        if left.orphaned || left.done {
+            state = self.tell_waiters(state);
+        }
+        state
+    }
+
+    /// Works on a job: in this thread, and once an engine error forbids that, in others,
+    /// one after the other, in its place.
+    ///
+    /// # Safety
+    ///
+    /// * The seat is this thread's.
+    unsafe fn drive(&self, seat: &Seat, until: Option<Instant>) -> Work {
+        let (job, place) = (seat.job(), seat.place());
+        worker::remember_slot(place.slot);
+        let mut work = if job.is_welcome() {
+            // SAFETY: the place is the seat's.
+            unsafe { self.take_part(job, place, until) }
+        } else {
+            // To start a thread takes longer than to wake one.
+            if job.invite() {
+                self.invite(job);
+            }
+            Work::left(place)
+        };
+        while !job.is_welcome()
+            && !is_past(until)
+            && let Some(rest) = work.take_rest()
+        {
+            let place = rest.clone();
+            let caller = Caller::new();
+            let stand_in = move || {
+                caller.assume();
+                let mut watch = Watch::new(job, place.slot).until(until);
+                // SAFETY: the place is the seat's, and the seat's thread waits.
+                unsafe { job.participate(place, &mut watch) }
+            };
+            // SAFETY: what the thread borrows outlives it, as it is waited for here.
+            match unsafe { spawn("rollout-caller".to_owned(), stand_in) } {
+                Ok(thread) => match thread.join() {
+                    Ok(more) => work.merge(more),
+                    Err(payload) => panic::resume_unwind(payload),
+                },
+                Err(why) => {
+                    work.refuse(&why);
+                    work.leave(rest);
+                    break;
+                }
+            }
+        }
+        work
+    }
+
+    /// Wakes as many workers as can join a job, which this thread is inside of.
+    fn invite(&self, job: &Job) {
+        let mut state = self.state.lock();
+        let inside = state.open_job(job).inside();
+        let wanted = job.threads().saturating_sub(inside);
+        self.wake_workers(state, wanted);
+    }
+
+    /// Works on a job in this thread. The first to do so decides whether to wake workers.
+    ///
+    /// # Safety
+    ///
+    /// * The place is of this job, and this thread's alone; the thread counts as inside.
+    unsafe fn take_part(&self, job: &Job, place: Place, until: Option<Instant>) -> Work {
+        let watch = Watch::new(job, place.slot).until(until);
+        let alone = self.nthread == 0 || job.threads() == 1;
+        if alone || !job.invite() {
+            let mut watch = watch;
+            // SAFETY: the caller's promise.
+            return unsafe { job.participate(place, &mut watch) };
+        }
+        // What a step took the last time is a first guess; the first step corrects it. A
+        // pool that knows nothing yet wakes its workers.
+        let guess = self.step_nanos.load(Ordering::Relaxed);
+        let invited = guess.saturating_mul(job.steps()) > WORTH_WAKING_NANOS;
+        let mut invitation = Invitation {
+            shared: self,
+            watch,
+            job,
+            invited,
+            start: Instant::now(),
+            first: true,
+        };
+        if invited {
+            self.invite(job);
+        }
+        // SAFETY: the caller's promise.
+        unsafe { job.participate(place, &mut invitation) }
+    }
+}
+
+/// Who a thread is, for another one that stands in for it while it waits.
+struct Caller {
+    identity: Identity,
+    inside: *const Frame,
+}
+
+// SAFETY: the frames live as long as the caller waits.
+unsafe impl Send for Caller {}
+
+impl Caller {
+    fn new() -> Self {
+        Self {
+            identity: Identity::get(),
+            inside: inside::innermost(),
+        }
+    }
+
+    fn assume(self) {
+        self.identity.assume();
+        inside::assume(self.inside);
+    }
+}
+
+/// Ends what a seat was left with, where there is no thread that could go on.
+///
+/// # Safety
+///
+/// * The seat is this thread's.
+unsafe fn give_up(seat: &Seat) -> Work {
+    // SAFETY: the place is the seat's.
+    unsafe { seat.job().give_up(seat.place()) }
+}
+
+/// Measures the caller's first step, and decides whether waking workers is worth it.
+///
+/// A worker that still spins joins without being asked, at no cost. To wake a
+/// sleeping one costs the caller a system call, which a small request does not earn
+/// back.
+struct Invitation<'s> {
+    shared: &'s Shared,
+    watch: Watch<'s>,
+    job: &'s Job,
+    /// Workers have been woken already.
+    invited: bool,
+    start: Instant,
+    /// The first step is still to come.
+    first: bool,
+}
+
+impl Observer for Invitation<'_> {
+    #[inline]
+    fn stepped(&mut self) -> Flow {
+        if self.first {
+            self.first = false;
+            self.measured();
+        }
+        self.watch.stepped()
+    }
+
+    #[inline]
+    fn finished(&mut self) -> Flow {
+        self.watch.finished()
+    }
+}
+
+impl Invitation<'_> {
+    #[cold]
+    fn measured(&self) {
+        let nanos = u64::try_from(self.start.elapsed().as_nanos()).unwrap_or(u64::MAX);
+        self.shared.step_nanos.store(nanos, Ordering::Relaxed);
+        let left = nanos.saturating_mul(self.job.steps() - 1);
+        if !self.invited && left > WORTH_WAKING_NANOS {
+            self.shared.invite(self.job);
+        }
+    }
+}
