@@ -5,27 +5,14 @@ use std::collections::HashSet;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Barrier, Mutex, mpsc};
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use rollout_core::simulator::{Fixed, Readings, Specs};
-use rollout_core::{
-    Arrays, Data, Engine, Input, Model, Output, Request, Simulation, Simulator, Slot,
-};
+use rollout_core::simulator::Fixed;
+use rollout_core::{Arrays, Data, Engine, Input, Model, Output, Request, Simulation, Slot};
 use rollout_pool::{Pool, RunError, WaitError, default_nthread, worker_id};
 use rollout_tests::bits;
 use rollout_tests::toy::{self, Toy};
-
-/// Far more than anything here takes, even on a machine that is very busy.
-const LONG: Duration = Duration::from_secs(60);
-
-/// Waits for a condition that must come true.
-fn eventually(what: &str, condition: impl Fn() -> bool) {
-    let start = Instant::now();
-    while !condition() {
-        assert!(start.elapsed() < LONG, "never: {what}");
-        thread::yield_now();
-    }
-}
+use rollout_tests::waiting::{Gate, Waiting, eventually, one_step_each};
 
 #[test]
 fn tasks_are_counted() {
@@ -391,61 +378,6 @@ fn a_request_runs_inside_a_task_of_the_same_pool() {
     }
     pool.wait_count(4).unwrap();
     assert_eq!(results.try_iter().collect::<Vec<_>>(), [true; 4]);
-}
-
-/// A simulator without state whose steps wait: what a thread does inside a step is
-/// in the test's hands.
-struct Waiting;
-
-/// The model of [`Waiting`]: a step counts itself as arrived and waits until as many
-/// have arrived as are to be let go.
-struct Gate {
-    arrived: AtomicUsize,
-    open_at: AtomicUsize,
-}
-
-impl Gate {
-    fn new(open_at: usize) -> Self {
-        Self {
-            arrived: AtomicUsize::new(0),
-            open_at: AtomicUsize::new(open_at),
-        }
-    }
-}
-
-impl Simulator for Waiting {
-    type Model = Gate;
-
-    const SPECS: Specs = Specs {
-        full_physics: 1,
-        ..Specs::none()
-    };
-
-    fn state_size(_: &Gate, _: u32) -> usize {
-        0
-    }
-
-    fn get_state(&self, _: &Gate, _: u32, _: &mut [f64]) {}
-
-    fn set_state(&mut self, _: &Gate, _: u32, _: &[f64]) {}
-
-    fn step(&mut self, gate: &Gate, _: Readings<'_>) -> Result<(), String> {
-        gate.arrived.fetch_add(1, Ordering::AcqRel);
-        eventually("the gate opens", || {
-            gate.arrived.load(Ordering::Acquire) >= gate.open_at.load(Ordering::Acquire)
-        });
-        Ok(())
-    }
-
-    fn reset(&mut self, _: &Gate) {}
-}
-
-fn one_step_each(nbatch: usize) -> Arrays<'static> {
-    Arrays {
-        nbatch,
-        nstep: 1,
-        ..Arrays::default()
-    }
 }
 
 #[test]

@@ -4,15 +4,16 @@
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
 
 use proptest::prelude::*;
 use rollout_core::simulator::Fixed;
 use rollout_core::trap::HOOKS_RETIRE_THREAD;
 use rollout_core::{
     Arrays, Data, Engine, Fill, Input, Outcome, OutcomeStatus, Output, Request, Simulation,
-    Simulator, Slot, engine,
+    Simulator, Slot, Tally, engine,
 };
-use rollout_pool::Pool;
+use rollout_pool::{Pool, Start, Terms};
 use rollout_tests::toy::{self, Model, Toy, spec};
 use rollout_tests::{Numbers, bits, reference};
 
@@ -306,6 +307,30 @@ impl Case {
 
     /// Runs the case on a pool, or with the core alone.
     fn run(&self, pool: Option<&Pool>, history: u64) -> Outputs {
+        self.run_by(history, |request| match pool {
+            Some(pool) => pool.run(&mut { request }).unwrap(),
+            None => { request }.run(),
+        })
+    }
+
+    /// Runs the case in a ticket that is attended to for no time at all, again and again:
+    /// the caller pauses after each step, and goes on where others have been.
+    fn run_in_slices(&self, pool: &Pool, history: u64, start: Start) -> Outputs {
+        self.run_by(history, |request| {
+            pool.scope(|scope| {
+                let ticket = scope.submit(request, Terms::default(), start).unwrap();
+                loop {
+                    if let Some(result) = ticket.wait_timeout(Duration::ZERO) {
+                        assert!(ticket.is_done());
+                        assert_eq!(ticket.progress().rollouts, self.nbatch as u64);
+                        return result.unwrap();
+                    }
+                }
+            })
+        })
+    }
+
+    fn run_by(&self, history: u64, run: impl FnOnce(Request<'_>) -> Tally) -> Outputs {
         let inputs = self.inputs();
         let mut slots = self.dirty_slots(history);
         let nstate = Toy::state_size(&self.model, Toy::SPECS.full_physics);
@@ -336,12 +361,7 @@ impl Case {
         }
         // SAFETY: the table is that of these models and data, which are borrowed here.
         let simulation = unsafe { Simulation::new(&engine, models, data) };
-        let mut request = Request::new(simulation, arrays).unwrap();
-        let tally = match pool {
-            Some(pool) => pool.run(&mut request).unwrap(),
-            None => request.run(),
-        };
-        drop(request);
+        let tally = run(Request::new(simulation, arrays).unwrap());
         assert_eq!(tally.completed + tally.warned + tally.failed, self.nbatch);
         // The host gets its data back in a state that is defined.
         let broken = slots.iter().any(|slot| slot.simulator().is_broken());
@@ -376,6 +396,17 @@ proptest! {
         let expected = case.expected();
         for pool in pools() {
             prop_assert_eq!(&case.run(Some(pool), history), &expected);
+        }
+    }
+
+    #[test]
+    fn a_ticket_in_slices_equals_a_plain_loop(case in case(), history in any::<u64>()) {
+        quiet_panics();
+        let expected = case.expected();
+        for pool in pools() {
+            for start in [Start::AtOnce, Start::Attended] {
+                prop_assert_eq!(&case.run_in_slices(pool, history, start), &expected);
+            }
         }
     }
 }

@@ -179,7 +179,6 @@ impl Shared {
             Work::left(place)
         };
         while !job.is_welcome()
-            && !is_past(until)
             && let Some(rest) = work.take_rest()
         {
             let place = rest.clone();
@@ -201,6 +200,10 @@ impl Shared {
                     work.leave(rest);
                     break;
                 }
+            }
+            // However little time there is, each call makes a step.
+            if is_past(until) {
+                break;
             }
         }
         work

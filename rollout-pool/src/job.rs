@@ -279,6 +279,9 @@ impl Job {
             condition,
             mut range,
         } = place;
+        if self.terms.deadline.is_some() {
+            self.check_deadline(Instant::now());
+        }
         let frame = Frame::new(self.pool, self);
         let _inside = frame.enter();
         // SAFETY: the place is as it was left, and this thread's.

@@ -9,6 +9,7 @@ pub struct Readme;
 pub mod header;
 pub mod reference;
 pub mod toy;
+pub mod waiting;
 
 /// Numbers as bits: equal only if really equal, NaN included.
 pub fn bits(values: &[f64]) -> Vec<u64> {
