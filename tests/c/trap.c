@@ -13,6 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
+#include <time.h>
 
 #include "check.h"
 #include "process.h"
@@ -551,6 +552,9 @@ static int run_case(const Case* c, RolloutPool* pool) {
   return good;
 }
 
+// So many repetitions, or some of them under a tool in which everything takes long.
+static int repetitions(int count) { return check_parts == 1 ? count : (count + 4) / 5; }
+
 // Does something for each way to report errors, with and without retiring threads.
 static void each_way(void (*body)(void)) {
   for (way = TEXT_THREAD; way < NWAY; way = (Way)(way + 1)) {
@@ -572,7 +576,7 @@ static void each_way(void (*body)(void)) {
 
 static void random_errors(void) {
   int round, p;
-  for (round = 0; round < 60; round++) {
+  for (round = 0; round < repetitions(60); round++) {
     Case c;
     make_case(&c, (round % 4) * 30);
     for (p = 0; p < NPOOL; p++) {
@@ -611,7 +615,7 @@ static void callers(void) {
   enum { NCALLER = 4 };
   static Case cases[NCALLER];
   int round, i;
-  for (round = 0; round < 10; round++) {
+  for (round = 0; round < repetitions(10); round++) {
     pthread_t threads[NCALLER];
     for (i = 0; i < NCALLER; i++) {
       make_case(&cases[i], 50);
@@ -694,14 +698,20 @@ static void* stand_by(void* argument) {
 static void bystanders(void) {
   Bystander bystander = {0, 0, 0};
   pthread_t thread;
+  struct timespec pause = {0, 1000000};
   int round, logs = way == LOG_THREAD || way == LOG_PROCESS;
   if (way == TAKE_ERROR) {
     return;
   }
   CHECK(pthread_create(&thread, NULL, stand_by, &bystander) == 0);
-  for (round = 0; round < 40 || __atomic_load_n(&bystander.rounds, __ATOMIC_RELAXED) < 10;
+  for (round = 0; round < repetitions(40) ||
+                  __atomic_load_n(&bystander.rounds, __ATOMIC_RELAXED) < 10;
        round++) {
     Case c;
+    // Where one thread at a time runs, the other one may have had no turn yet.
+    if (round >= repetitions(40)) {
+      nanosleep(&pause, NULL);
+    }
     make_case(&c, 60);
     CHECK(run_case(&c, pools[round % NPOOL]));
   }
