@@ -126,8 +126,23 @@ static int take_error(void* data, char* text, size_t size) {
 
 enum { NSENSORDATA = 2, NWARNING = 3, SPEC_STATE = 1, SPEC_CTRL = 2 };
 
-// What fails in a rollout.
-typedef enum { NOTHING, RESET, START, CONTROL, STEP, GET, WARN, NFAULT } Fault;
+// What fails in a rollout. (The last two warn, and fail when they are asked what became
+// of them.)
+typedef enum {
+  NOTHING,
+  RESET,
+  START,
+  CONTROL,
+  STEP,
+  GET,
+  WARN,
+  WARN_GET,
+  WARN_TEXT,
+  NFAULT
+} Fault;
+
+// What the engine keeps with its warnings; of the second one there is no text.
+enum { INFO_OF_WARNING = 7, INFO_WITHOUT_TEXT = 13 };
 
 typedef struct {
   double id;
@@ -156,12 +171,16 @@ static int state_size(const void* model, uint32_t spec) {
 
 static int time_of(const Data* d) { return (int)d->x[0]; }
 
-// Whether the call must not go on. Fails if it is the one to.
-static int fails(const Model* m, Data* d, Fault fault, const char* function) {
-  // (Where there is no other thread, a reset is all that may be done.)
-  if (spent && retires && !(refused && fault == RESET)) {
+// (Where there is no other thread, a reset is all that may be done.)
+static void check_thread(int is_reset) {
+  if (spent && retires && !(refused && is_reset)) {
     violate();
   }
+}
+
+// Whether the call must not go on. Fails if it is the one to.
+static int fails(const Model* m, Data* d, Fault fault, const char* function) {
+  check_thread(fault == RESET);
   if (d->undefined && fault != RESET) {
     violate();
   }
@@ -205,8 +224,8 @@ static void step(const void* model, void* data) {
   if (fails(m, d, STEP, "step")) {
     return;
   }
-  if (m->fault == WARN && m->step == time_of(d)) {
-    d->warning[1].lastinfo = 7;
+  if (m->fault >= WARN && m->step == time_of(d)) {
+    d->warning[1].lastinfo = m->fault == WARN_TEXT ? INFO_WITHOUT_TEXT : INFO_OF_WARNING;
     d->warning[1].number++;
     if (way != TAKE_ERROR) {
       send(WARNING, NULL, "a warning");
@@ -222,7 +241,9 @@ static void get_state(const void* model, const void* data, double* state, uint32
   (void)spec;
   // The step before has counted the time on.
   d->x[0] -= 1;
-  if (!fails((const Model*)model, d, GET, "get")) {
+  // (A step that has warned is read only where its rows are held.)
+  if (!fails((const Model*)model, d, GET, "get") &&
+      !fails((const Model*)model, d, WARN_GET, "get")) {
     memcpy(state, read.x, sizeof(read.x));
     d->x[0] += 1;
   }
@@ -230,6 +251,11 @@ static void get_state(const void* model, const void* data, double* state, uint32
 
 static const char* warning_text(int kind, size_t info) {
   static __thread char text[64];
+  check_thread(0);
+  // (Nobody asks for errors of a call that has no data.)
+  if (info == INFO_WITHOUT_TEXT && way != TAKE_ERROR) {
+    fail("text", "is asked to fail");
+  }
   snprintf(text, sizeof(text), "warning %d about %d", kind, (int)info);
   return text;
 }
@@ -372,11 +398,14 @@ static const double UNTOUCHED = -77;
 // What becomes of one rollout, said as simply as possible.
 static Result reference(const Case* c, int r) {
   static const char* functions[NFAULT] = {"", "reset", "set start", "set control",
-                                          "step", "get", ""};
+                                          "step", "get", "", "get", "text"};
   const Model* m = &c->models[r];
   Result result;
   double x[2], last[2], sensed[2] = {0, 0};
   int t, k, end = c->nstep;
+  int unreadable = (m->fault == WARN_GET && c->fill == ROLLOUT_FILL_HOLD) ||
+                   (m->fault == WARN_TEXT && way != TAKE_ERROR);
+  int warns = m->fault >= WARN && !unreadable;
   memset(&result, 0, sizeof(result));
   memcpy(x, c->start[r], sizeof(x));
   memcpy(last, x, sizeof(x));
@@ -386,13 +415,12 @@ static Result reference(const Case* c, int r) {
     result.outcome.status = ROLLOUT_OUTCOME_STATUS_ENGINE_ERROR;
   } else if (m->fault >= CONTROL && m->step < c->nstep) {
     end = m->step;
-    result.outcome.status = m->fault == WARN ? ROLLOUT_OUTCOME_STATUS_WARNED
-                                             : ROLLOUT_OUTCOME_STATUS_ENGINE_ERROR;
+    result.outcome.status =
+        warns ? ROLLOUT_OUTCOME_STATUS_WARNED : ROLLOUT_OUTCOME_STATUS_ENGINE_ERROR;
   }
   result.outcome.steps = (uint64_t)end;
   for (t = 0; t < c->nstep; t++) {
-    int warns = t == end && m->fault == WARN;
-    if (t < end || warns) {
+    if (t < end || (t == end && warns)) {
       sensed[0] = x[1];
       sensed[1] = m->id;
       x[0] += 1;
@@ -411,7 +439,8 @@ static Result reference(const Case* c, int r) {
   }
   if (result.outcome.status == ROLLOUT_OUTCOME_STATUS_WARNED) {
     result.outcome.warning = 1;
-    snprintf(result.message, TEXT, "warning 1 about 7");
+    snprintf(result.message, TEXT, "warning 1 about %d",
+             m->fault == WARN_TEXT ? INFO_WITHOUT_TEXT : INFO_OF_WARNING);
   } else if (result.outcome.status == ROLLOUT_OUTCOME_STATUS_ENGINE_ERROR) {
     snprintf(result.message, TEXT, "%s: is asked to fail", functions[m->fault]);
   }
