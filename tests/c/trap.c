@@ -124,7 +124,7 @@ static int take_error(void* data, char* text, size_t size) {
 
 // ---------------------------------------------------------------- the engine
 
-enum { NSENSORDATA = 2, NWARNING = 3, SPEC_STATE = 1, SPEC_CTRL = 2 };
+enum { NSENSORDATA = 2, NWARNING = 3, SPEC_STATE = 1, SPEC_CTRL = 2, SPEC_PLACE = 4 };
 
 // What fails in a rollout. (The last two warn, and fail when they are asked what became
 // of them.)
@@ -166,7 +166,7 @@ static void (*in_step)(const Model* m, Data* d);
 
 static int state_size(const void* model, uint32_t spec) {
   (void)model;
-  return (spec & SPEC_STATE ? 2 : 0) + (spec & SPEC_CTRL ? 1 : 0);
+  return (spec & SPEC_STATE ? 2 : 0) + (spec & SPEC_CTRL ? 1 : 0) + (spec & SPEC_PLACE ? 1 : 0);
 }
 
 static int time_of(const Data* d) { return (int)d->x[0]; }
@@ -1045,6 +1045,83 @@ static void sizes(void) {
 
 static void an_error_in_state_size_refuses_the_request(void) { each_way(sizes); }
 
+// ---------------------------------------------------------------- defaults
+
+static int failing_defaults;
+
+// The place is an input whose default comes from the model, and cannot be read.
+static void get_place(const void* model, const void* data, double* state, uint32_t spec) {
+  if (spec == SPEC_PLACE) {
+    failing_defaults++;
+    ((Data*)data)->undefined = 1;
+    fail("get place", "is asked to fail");
+    return;
+  }
+  get_state(model, data, state, spec);
+}
+
+typedef struct {
+  RolloutRequest request;
+  RolloutError error;
+  RolloutStatus status;
+} Run;
+
+static void run_without_threads(void* user) {
+  Run* run = (Run*)user;
+  run->status = rollout_run(pools[0], &run->request, &run->error);
+}
+
+// A request that cannot read the model's defaults resets before each rollout, and has
+// nothing else to tell. On a worker of another pool, which prefers the second data, so
+// that no rollout uses the first one, with which the defaults were to be read.
+static void unreadable_defaults(void) {
+  enum { NBATCH = 5 };
+  RolloutEngine engine = make_engine();
+  Model m = {1, NOTHING, 0};
+  RolloutModel model;
+  Data memory[2];
+  RolloutData data[2];
+  double start[2] = {0, 0}, state[NBATCH * 2];
+  RolloutError error = rollout_error();
+  Run run;
+  int i;
+  engine.get_state = get_place;
+  engine.user = SPEC_CTRL | SPEC_PLACE;
+  engine.model_inputs = SPEC_PLACE;
+  memset(memory, 0, sizeof(memory));
+  describe(&model, &m, 0);
+  for (i = 0; i < 2; i++) {
+    memory[i].ctrl = 1e9;
+    describe_data(&data[i], &memory[i]);
+  }
+  run.request = rollout_request();
+  run.error = rollout_error();
+  run.request.engine = &engine;
+  run.request.models = &model;
+  run.request.nmodel = 1;
+  run.request.data = data;
+  run.request.ndata = 2;
+  run.request.nbatch = NBATCH;
+  run.request.nstep = 1;
+  run.request.initial_state = rollout_shared(start, 2);
+  run.request.state = rollout_output(state, NBATCH * 2);
+  failing_defaults = 0;
+  rollout_pool_reset_count(pools[1], NULL);
+  rollout_pool_schedule(pools[1], run_without_threads, &run, &error);
+  CHECK_STATUS(rollout_pool_wait_count(pools[1], 1, &error), ROLLOUT_STATUS_OK, &error);
+  CHECK_STATUS(run.status, ROLLOUT_STATUS_OK, &run.error);
+  CHECK(failing_defaults == 1);
+  for (i = 0; i < NBATCH; i++) {
+    CHECK(state[2 * i] == 1 && state[2 * i + 1] == 1);
+  }
+  // (A thread that is to be retired has no right to reset it.)
+  CHECK(retires || !memory[0].undefined);
+  CHECK(violations == 0);
+  violations = 0;
+}
+
+static void defaults_that_cannot_be_read_cost_a_reset(void) { each_way(unreadable_defaults); }
+
 // ---------------------------------------------------------------- again and again
 
 static void again_and_again(void) {
@@ -1235,6 +1312,7 @@ int main(int argc, char** argv) {
   CASE(handlers_that_the_host_has_saved_meanwhile_do_no_harm);
   CASE(the_guard_returns_what_the_engine_says);
   CASE(an_error_in_state_size_refuses_the_request);
+  CASE(defaults_that_cannot_be_read_cost_a_reset);
   CASE(a_million_errors_leave_nothing_behind);
   CASE(where_the_system_refuses_a_thread_the_status_says_so);
   for (p = 0; p < NPOOL; p++) {
