@@ -365,7 +365,7 @@ static void check_process_handlers(void) {
 
 // ---------------------------------------------------------------- requests
 
-enum { MAX_BATCH = 12, MAX_STEP = 6, NDATA = 4, NPOOL = 4, TEXT = 40 };
+enum { MAX_BATCH = 12, MAX_STEP = 6, NDATA = 9, NPOOL = 4, TEXT = 40 };
 
 static RolloutPool* pools[NPOOL];  // of 0, 1, 2 and 8 threads
 static uint64_t random_state = 1;
@@ -386,7 +386,7 @@ typedef struct {
 } Result;
 
 typedef struct {
-  int nbatch, nstep, fill, chunk_size, hidden;
+  int nbatch, nstep, ndata, fill, chunk_size, hidden;
   Model models[MAX_BATCH];
   double start[MAX_BATCH][2];
   double control[MAX_BATCH][MAX_STEP];
@@ -452,6 +452,7 @@ static void make_case(Case* c, int trouble) {
   memset(c, 0, sizeof(*c));
   c->nbatch = 1 + below(MAX_BATCH);
   c->nstep = below(MAX_STEP + 1);
+  c->ndata = 1 + below(NDATA);
   c->fill = below(3);
   c->chunk_size = below(4);
   c->hidden = below(2);
@@ -522,7 +523,7 @@ static int run_case(const Case* c, RolloutPool* pool) {
       nfailed++;
     }
   }
-  for (r = 0; r < NDATA; r++) {
+  for (r = 0; r < c->ndata; r++) {
     memory[r].ctrl = 1e9;
     memory[r].sensordata[0] = 1e9;
     memory[r].warning[2].number = 3;
@@ -535,7 +536,7 @@ static int run_case(const Case* c, RolloutPool* pool) {
   request.models = models;
   request.nmodel = (size_t)c->nbatch;
   request.data = data;
-  request.ndata = NDATA;
+  request.ndata = (size_t)c->ndata;
   request.nbatch = (size_t)c->nbatch;
   request.nstep = (size_t)c->nstep;
   request.fill = c->fill;
@@ -563,7 +564,7 @@ static int run_case(const Case* c, RolloutPool* pool) {
     good &= same(state + row, expected->state[0], size);
     good &= same(sensordata + row, expected->sensordata[0], size);
   }
-  for (r = 0; r < NDATA; r++) {
+  for (r = 0; r < c->ndata; r++) {
     int unresettable = 0, k;
     for (k = 0; k < c->nbatch; k++) {
       unresettable |= c->models[k].fault == RESET;
@@ -681,6 +682,7 @@ static void informations(void) {
   memset(&c, 0, sizeof(c));
   c.nbatch = 1;
   c.nstep = 3;
+  c.ndata = 1;
   c.expected[0] = reference(&c, 0);
   in_step = send_info;
   for (set = 0; set < 2; set++) {
@@ -774,6 +776,7 @@ static void make_outer(Case* c, Fault fault) {
   memset(c, 0, sizeof(*c));
   c->nbatch = 3;
   c->nstep = 2;
+  c->ndata = 3;
   c->fill = ROLLOUT_FILL_NAN;
   for (r = 0; r < c->nbatch; r++) {
     c->models[r].id = 100 + r;
@@ -883,6 +886,7 @@ static void changed_during_a_run(void) {
   memset(&c, 0, sizeof(c));
   c.nbatch = 1;
   c.nstep = 1;
+  c.ndata = 1;
   c.expected[0] = reference(&c, 0);
   in_step = change_handlers;
   CHECK(run_case(&c, pools[0]));
