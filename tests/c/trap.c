@@ -367,7 +367,11 @@ static void check_process_handlers(void) {
 
 enum { MAX_BATCH = 12, MAX_STEP = 6, NDATA = 9, NPOOL = 4, TEXT = 40 };
 
-static RolloutPool* pools[NPOOL];  // of 0, 1, 2 and 8 threads
+static const int NTHREAD[NPOOL] = {0, 1, 2, 8};
+static RolloutPool* pools[NPOOL];
+// All threads of this process. Counted beforehand they could be too many: one that was
+// replaced may not have ended yet.
+enum { ALL_THREADS = 1 + 0 + 1 + 2 + 8 };
 static uint64_t random_state = 1;
 
 static uint64_t random_bits(void) {
@@ -1138,7 +1142,7 @@ static void again_and_again(void) {
   RolloutData data[NDATA];
   double start[2] = {0, 0};
   RolloutRequest request = rollout_request();
-  int threads = process_threads(), r;
+  int r;
   long before = 0;
   memset(memory, 0, sizeof(memory));
   describe(&model, &m, 0);
@@ -1157,7 +1161,7 @@ static void again_and_again(void) {
     RolloutError error = rollout_error();
     CHECK_STATUS(rollout_run(pools[2], &request, &error), ROLLOUT_STATUS_ROLLOUTS_FAILED, &error);
     CHECK(error.nfailed == (int)nbatch);
-    CHECK(process_threads_become(threads));
+    CHECK(process_threads_become(ALL_THREADS));
     if (half == 0) {
       before = process_memory();
     }
@@ -1290,7 +1294,6 @@ static void where_the_system_refuses_a_thread_the_status_says_so(void) {
 }
 
 int main(int argc, char** argv) {
-  static const int nthread[NPOOL] = {0, 1, 2, 8};
   int p;
   check_begin();
   if (argc == 3 && strcmp(argv[1], "refused") == 0) {
@@ -1301,7 +1304,7 @@ int main(int argc, char** argv) {
   process_log = host_log;
   for (p = 0; p < NPOOL; p++) {
     RolloutError error = rollout_error();
-    if (rollout_pool_create(nthread[p], &pools[p], &error)) {
+    if (rollout_pool_create(NTHREAD[p], &pools[p], &error)) {
       printf("FAILED pools: %s\n", error.text);
       return 1;
     }
