@@ -156,7 +156,7 @@ pub struct Data {
 
 /// Distance between two warning counters, in counters: `sizeof(mjWarningStat)`
 /// is 8 in every release.
-const WARNING_STRIDE: usize = 2;
+pub(crate) const WARNING_STRIDE: usize = 2;
 
 impl Engine {
     /// Checks that the table is complete and does not contradict itself.

@@ -8,14 +8,14 @@
 //! there is more (`MODEL_HIDDEN_STATE`), the data is reset first. Then, for each
 //! step: the controls, the step, the outputs. Any warning ends the rollout.
 
-use std::ffi::{CStr, c_int, c_void};
+use std::ffi::c_void;
 use std::ops::Range;
 use std::ptr;
 
 use crate::engine::Data;
 use crate::outcome::{Outcome, OutcomeStatus, Tally};
 use crate::request::{Fill, Request};
-use crate::trap::{self, Call, CallList, Entered, Ran};
+use crate::trap::{self, Call, CallList, Entered, Ran, WarningText};
 
 /// Watches the kernel from inside its loop, and may interrupt it.
 pub trait Observer {
@@ -436,30 +436,36 @@ impl Request<'_> {
         let diverged = self.engine.diverged_warnings;
         // SAFETY: the data is this thread's.
         let (kind, info) = unsafe { data.first_warning(diverged) }.unwrap_or_default();
-        if let Some(warning_text) = self.engine.warning_text
-            && self.messages.is_some()
-        {
-            // SAFETY: the engine's function gives NULL or a text that lives until the
-            // next call on this thread; the rollout is this call's.
-            unsafe {
-                let text = warning_text(kind as c_int, info as usize);
-                if !text.is_null() {
-                    self.write_message(rollout, &CStr::from_ptr(text).to_string_lossy());
-                }
-            }
+        let mut calls = CallList::new();
+        if let (Fill::Hold, Some(state)) = (self.fill, self.state) {
+            // SAFETY: the row is within the array.
+            let row = unsafe { state.add(self.row(rollout, step) * self.nstate) };
+            calls.push(Call::get(self.engine.full_physics, row));
+        }
+        // The last one, as a text lives until the next call.
+        let mut text = WarningText::of(info);
+        if self.messages.is_some() && self.engine.warning_text.is_some() {
+            calls.push(Call::text(kind, &mut text));
+        }
+        // SAFETY: model and data fit each other, and the data is this thread's; the row
+        // has nstate numbers; the lane has entered.
+        if unsafe { self.engine.run(model, data.data, calls.as_slice()) } == Ran::Failed {
+            // An engine that cannot even say what it warned of: the data is not to be
+            // trusted after that.
+            // SAFETY: the step is in range, and the rollout is this call's.
+            return unsafe { self.failed(rollout, step) };
+        }
+        // SAFETY: nothing was called since.
+        if let Some(text) = unsafe { text.get() } {
+            // SAFETY: the rollout is this call's.
+            unsafe { self.write_message(rollout, &text) };
         }
         match self.fill {
             Fill::Untouched => {}
             // SAFETY: the rollout is this call's.
             Fill::Nan => unsafe { self.fill_nan(rollout, step) },
-            // SAFETY: as above; the row has nstate numbers; the data is this thread's.
+            // SAFETY: as above; the data is this thread's.
             Fill::Hold => unsafe {
-                if let Some(state) = self.state {
-                    let row = state.add(self.row(rollout, step) * self.nstate);
-                    let call = Call::get(self.engine.full_physics, row);
-                    // The rollout has ended; an error in reading it out adds nothing.
-                    let _ = self.engine.run(model, data.data, &[call]);
-                }
                 self.record_sensordata(data, rollout, step);
                 self.repeat_row(rollout, step);
             },

@@ -302,8 +302,15 @@ impl<'a> Request<'a> {
             // each other; the values have the size of their spec; nobody else uses the
             // data, by the caller's promise.
             let ran = unsafe { self.engine.run(model, data, &calls) };
-            // Then each rollout finds out for itself, and its outcome says so.
-            defaults.reset = ran == Ran::Failed;
+            if ran == Ran::Failed {
+                // Then each rollout finds out for itself, and its outcome says so.
+                defaults.reset = true;
+                if self.engine.is_welcome() {
+                    // Perhaps no rollout uses this data, and the host gets it back.
+                    // SAFETY: as above. (If not even this helps, nothing does.)
+                    let _ = unsafe { self.engine.run(model, data, &[Call::RESET]) };
+                }
+            }
         }
         for rollout in 0..self.nbatch {
             if let Some(outcomes) = self.outcomes {

@@ -11,26 +11,52 @@
 // needs it (`rollout_trap_enter`).
 
 #include <setjmp.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 
 #include "rollout.h"
 
 // One call of a list: which, its state spec (for HEALTHY the number of warning
-// counters), and what it reads or writes.
+// counters, for TEXT the kind of warning), and what it reads or writes.
 typedef struct Call {
   uint32_t operation;
   uint32_t spec;
   void* values;
 } Call;
 
-enum { FORGET = 0, SIZE = 1, RESET = 2, SET = 3, GET = 4, STEP = 5, HEALTHY = 6 };
+enum { FORGET = 0, SIZE = 1, RESET = 2, SET = 3, GET = 4, STEP = 5, HEALTHY = 6, TEXT = 7 };
+
+// A warning's text, from the number that the engine has kept with it.
+typedef struct Text {
+  size_t info;
+  const char* text;
+} Text;
 
 // What a list came to.
 enum { DONE = 0, FAILED = 1, WARNED = 2 };
 
 // Distance between two warning counters, in counters.
 enum { WARNING_STRIDE = 2 };
+
+// Facts that Rust states too, one after the other, and then SIZE_MAX: only for a test of
+// `trap.rs`, which compares.
+size_t rollout_trap_fact(size_t i) {
+  static const size_t facts[] = {
+      FORGET, SIZE, RESET, SET, GET, STEP, HEALTHY, TEXT,
+      DONE, FAILED, WARNED,
+      WARNING_STRIDE,
+      sizeof(Call), offsetof(Call, spec), offsetof(Call, values),
+      sizeof(Text), offsetof(Text, text),
+      // That the header which this was compiled with is today's.
+      sizeof(RolloutEngine), offsetof(RolloutEngine, take_error),
+      offsetof(RolloutEngine, warning_text), offsetof(RolloutEngine, hooks),
+      sizeof(RolloutHooks), offsetof(RolloutHooks, process_error),
+      offsetof(RolloutHooks, log_level), offsetof(RolloutHooks, flags),
+      ROLLOUT_HOOKS_RETIRE_THREAD,
+  };
+  return i < sizeof(facts) / sizeof(facts[0]) ? facts[i] : SIZE_MAX;
+}
 
 // The kinds of handlers: of a text that is an error or a warning, or of any message.
 enum { ERROR = 0, WARNING = 1, LOG = 2, NKIND = 3 };
@@ -306,6 +332,12 @@ static void run(void* user) {
         }
         list->result = WARNED;
         return;
+      case TEXT: {
+        // Knows no data either.
+        Text* text = (Text*)call->values;
+        text->text = engine->warning_text((int)call->spec, text->info);
+        continue;
+      }
     }
     if (engine->take_error && engine->take_error(data, reason, sizeof(reason))) {
       // An engine that forgets to end its text shall not make anybody read on.

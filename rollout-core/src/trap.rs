@@ -1,7 +1,7 @@
 //! The trap: engine calls that end in a jump end here, as a result.
 //!
 //! All calls of an engine's functions go through `Trapped::run`, a list of them at a
-//! time, into `trap.c`. It sets handlers of its own for errors and warnings ([`Hooks`]),
+//! time, into `trap.c` (those that the host wants to make itself through [`guard`]). It sets handlers of its own for errors and warnings ([`Hooks`]),
 //! calls, and puts back what was there. A jump crosses the engine's frames only.
 
 use std::borrow::Cow;
@@ -220,6 +220,20 @@ pub(crate) fn reason() -> String {
     }
 }
 
+/// What `trap.c` can do, by the numbers that it knows it by.
+#[repr(u32)]
+#[derive(Clone, Copy, Debug)]
+enum Operation {
+    Forget = 0,
+    Size = 1,
+    Reset = 2,
+    Set = 3,
+    Get = 4,
+    Step = 5,
+    Healthy = 6,
+    Text = 7,
+}
+
 /// One call of an engine's function.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
@@ -230,39 +244,77 @@ pub(crate) struct Call {
 }
 
 impl Call {
-    const fn new(operation: u32, spec: u32, values: *mut c_void) -> Self {
+    const fn new(operation: Operation, spec: u32, values: *mut c_void) -> Self {
         Self {
-            operation,
+            operation: operation as u32,
             spec,
             values,
         }
     }
 
     /// Forgets an error that calls of the host have left behind.
-    pub(crate) const FORGET: Self = Self::new(0, 0, ptr::null_mut());
+    pub(crate) const FORGET: Self = Self::new(Operation::Forget, 0, ptr::null_mut());
     /// `reset`
-    pub(crate) const RESET: Self = Self::new(2, 0, ptr::null_mut());
+    pub(crate) const RESET: Self = Self::new(Operation::Reset, 0, ptr::null_mut());
     /// `step`
-    pub(crate) const STEP: Self = Self::new(5, 0, ptr::null_mut());
+    pub(crate) const STEP: Self = Self::new(Operation::Step, 0, ptr::null_mut());
 
     /// `state_size`
     pub(crate) fn size(spec: u32, size: *mut c_int) -> Self {
-        Self::new(1, spec, size.cast())
+        Self::new(Operation::Size, spec, size.cast())
     }
 
     /// `set_state`
     pub(crate) fn set(spec: u32, state: *const f64) -> Self {
-        Self::new(3, spec, state.cast_mut().cast())
+        Self::new(Operation::Set, spec, state.cast_mut().cast())
     }
 
     /// `get_state`
     pub(crate) fn get(spec: u32, state: *mut f64) -> Self {
-        Self::new(4, spec, state.cast())
+        Self::new(Operation::Get, spec, state.cast())
     }
 
     /// Ends the list with [`Ran::Warned`] if one of the data's warnings was counted.
     pub(crate) fn healthy(data: &Data) -> Self {
-        Self::new(6, data.nwarning, data.warning_number.cast())
+        Self::new(
+            Operation::Healthy,
+            data.nwarning,
+            data.warning_number.cast(),
+        )
+    }
+
+    /// `warning_text`, which the table must have
+    pub(crate) fn text(kind: u32, text: &mut WarningText) -> Self {
+        Self::new(Operation::Text, kind, ptr::from_mut(text).cast())
+    }
+}
+
+/// Asks for the text of a warning, and holds it until the next call on this thread.
+#[repr(C)]
+#[derive(Debug)]
+pub(crate) struct WarningText {
+    info: usize,
+    text: *const c_char,
+}
+
+impl WarningText {
+    /// For a warning that the engine has kept this number with.
+    pub(crate) fn of(info: i32) -> Self {
+        Self {
+            info: info as usize,
+            text: ptr::null(),
+        }
+    }
+
+    /// The text, if it was asked for and there is one.
+    ///
+    /// # Safety
+    ///
+    /// * Since the engine gave it nobody has called the engine on this thread.
+    pub(crate) unsafe fn get(&self) -> Option<Cow<'_, str>> {
+        // SAFETY: the engine gives null, or a text that lives until the next call on this
+        // thread (`Engine::warning_text`).
+        (!self.text.is_null()).then(|| unsafe { CStr::from_ptr(self.text) }.to_string_lossy())
     }
 }
 
@@ -292,6 +344,10 @@ impl CallList {
         &self.calls[..self.count]
     }
 }
+
+/// What `trap.c` returns.
+const DONE: c_int = 0;
+const WARNED: c_int = 2;
 
 /// What a list of calls came to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -352,6 +408,8 @@ impl<'a> Trapped<'a> {
     /// * Model and data are the engine's and fit each other, and only this thread uses
     ///   the data, which may be null for a list of `size`.
     /// * What each call reads or writes is of the size of its spec.
+    /// * The functions that the calls need are in the table (of `text` only that can be
+    ///   missing).
     /// * While the engine has handlers of the process only, this thread has [`entered`].
     ///
     /// [`entered`]: Trapped::enter
@@ -366,8 +424,8 @@ impl<'a> Trapped<'a> {
         // promise.
         let ran = unsafe { rollout_trap_run(self.0, model, data, calls.as_ptr(), calls.len()) };
         match ran {
-            0 => Ran::Done,
-            2 => Ran::Warned,
+            DONE => Ran::Done,
+            WARNED => Ran::Warned,
             _ => Ran::Failed,
         }
     }
@@ -483,5 +541,59 @@ pub unsafe fn guard(
     match unsafe { rollout_trap_call(&engine.hooks, call, user) } {
         0 => Ok(()),
         _ => Err(GuardError::Failed(reason())),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::mem::{offset_of, size_of};
+
+    use super::*;
+    use crate::engine::WARNING_STRIDE;
+
+    unsafe extern "C" {
+        fn rollout_trap_fact(i: usize) -> usize;
+    }
+
+    #[test]
+    fn c_and_rust_state_the_same_facts() {
+        let operations = [
+            Operation::Forget,
+            Operation::Size,
+            Operation::Reset,
+            Operation::Set,
+            Operation::Get,
+            Operation::Step,
+            Operation::Healthy,
+            Operation::Text,
+        ];
+        let mut facts: Vec<usize> = operations.map(|operation| operation as usize).into();
+        // (What is neither done nor warned has failed.)
+        facts.extend([DONE as usize, 1, WARNED as usize, WARNING_STRIDE]);
+        facts.extend([
+            size_of::<Call>(),
+            offset_of!(Call, spec),
+            offset_of!(Call, values),
+            size_of::<WarningText>(),
+            offset_of!(WarningText, text),
+        ]);
+        // What the C has read in the header that it was compiled with.
+        facts.extend([
+            size_of::<Engine>(),
+            offset_of!(Engine, take_error),
+            offset_of!(Engine, warning_text),
+            offset_of!(Engine, hooks),
+            size_of::<Hooks>(),
+            offset_of!(Hooks, process_error),
+            offset_of!(Hooks, log_level),
+            offset_of!(Hooks, flags),
+            HOOKS_RETIRE_THREAD as usize,
+        ]);
+        let in_c: Vec<usize> = (0..)
+            // SAFETY: a function of no arguments but this number.
+            .map(|i| unsafe { rollout_trap_fact(i) })
+            .take_while(|fact| *fact != usize::MAX)
+            .collect();
+        assert_eq!(facts, in_c);
     }
 }

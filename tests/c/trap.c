@@ -13,6 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
+#include <time.h>
 
 #include "check.h"
 #include "process.h"
@@ -123,10 +124,25 @@ static int take_error(void* data, char* text, size_t size) {
 
 // ---------------------------------------------------------------- the engine
 
-enum { NSENSORDATA = 2, NWARNING = 3, SPEC_STATE = 1, SPEC_CTRL = 2 };
+enum { NSENSORDATA = 2, NWARNING = 3, SPEC_STATE = 1, SPEC_CTRL = 2, SPEC_PLACE = 4 };
 
-// What fails in a rollout.
-typedef enum { NOTHING, RESET, START, CONTROL, STEP, GET, WARN, NFAULT } Fault;
+// What fails in a rollout. (The last two warn, and fail when they are asked what became
+// of them.)
+typedef enum {
+  NOTHING,
+  RESET,
+  START,
+  CONTROL,
+  STEP,
+  GET,
+  WARN,
+  WARN_GET,
+  WARN_TEXT,
+  NFAULT
+} Fault;
+
+// What the engine keeps with its warnings; of the second one there is no text.
+enum { INFO_OF_WARNING = 7, INFO_WITHOUT_TEXT = 13 };
 
 typedef struct {
   double id;
@@ -150,17 +166,21 @@ static void (*in_step)(const Model* m, Data* d);
 
 static int state_size(const void* model, uint32_t spec) {
   (void)model;
-  return (spec & SPEC_STATE ? 2 : 0) + (spec & SPEC_CTRL ? 1 : 0);
+  return (spec & SPEC_STATE ? 2 : 0) + (spec & SPEC_CTRL ? 1 : 0) + (spec & SPEC_PLACE ? 1 : 0);
 }
 
 static int time_of(const Data* d) { return (int)d->x[0]; }
 
-// Whether the call must not go on. Fails if it is the one to.
-static int fails(const Model* m, Data* d, Fault fault, const char* function) {
-  // (Where there is no other thread, a reset is all that may be done.)
-  if (spent && retires && !(refused && fault == RESET)) {
+// (Where there is no other thread, a reset is all that may be done.)
+static void check_thread(int is_reset) {
+  if (spent && retires && !(refused && is_reset)) {
     violate();
   }
+}
+
+// Whether the call must not go on. Fails if it is the one to.
+static int fails(const Model* m, Data* d, Fault fault, const char* function) {
+  check_thread(fault == RESET);
   if (d->undefined && fault != RESET) {
     violate();
   }
@@ -204,8 +224,8 @@ static void step(const void* model, void* data) {
   if (fails(m, d, STEP, "step")) {
     return;
   }
-  if (m->fault == WARN && m->step == time_of(d)) {
-    d->warning[1].lastinfo = 7;
+  if (m->fault >= WARN && m->step == time_of(d)) {
+    d->warning[1].lastinfo = m->fault == WARN_TEXT ? INFO_WITHOUT_TEXT : INFO_OF_WARNING;
     d->warning[1].number++;
     if (way != TAKE_ERROR) {
       send(WARNING, NULL, "a warning");
@@ -221,7 +241,9 @@ static void get_state(const void* model, const void* data, double* state, uint32
   (void)spec;
   // The step before has counted the time on.
   d->x[0] -= 1;
-  if (!fails((const Model*)model, d, GET, "get")) {
+  // (A step that has warned is read only where its rows are held.)
+  if (!fails((const Model*)model, d, GET, "get") &&
+      !fails((const Model*)model, d, WARN_GET, "get")) {
     memcpy(state, read.x, sizeof(read.x));
     d->x[0] += 1;
   }
@@ -229,6 +251,11 @@ static void get_state(const void* model, const void* data, double* state, uint32
 
 static const char* warning_text(int kind, size_t info) {
   static __thread char text[64];
+  check_thread(0);
+  // (Nobody asks for errors of a call that has no data.)
+  if (info == INFO_WITHOUT_TEXT && way != TAKE_ERROR) {
+    fail("text", "is asked to fail");
+  }
   snprintf(text, sizeof(text), "warning %d about %d", kind, (int)info);
   return text;
 }
@@ -338,9 +365,13 @@ static void check_process_handlers(void) {
 
 // ---------------------------------------------------------------- requests
 
-enum { MAX_BATCH = 12, MAX_STEP = 6, NDATA = 4, NPOOL = 4, TEXT = 40 };
+enum { MAX_BATCH = 12, MAX_STEP = 6, NDATA = 9, NPOOL = 4, TEXT = 40 };
 
-static RolloutPool* pools[NPOOL];  // of 0, 1, 2 and 8 threads
+static const int NTHREAD[NPOOL] = {0, 1, 2, 8};
+static RolloutPool* pools[NPOOL];
+// All threads of this process. Counted beforehand they could be too many: one that was
+// replaced may not have ended yet.
+enum { ALL_THREADS = 1 + 0 + 1 + 2 + 8 };
 static uint64_t random_state = 1;
 
 static uint64_t random_bits(void) {
@@ -359,7 +390,7 @@ typedef struct {
 } Result;
 
 typedef struct {
-  int nbatch, nstep, fill, chunk_size, hidden;
+  int nbatch, nstep, ndata, fill, chunk_size, hidden;
   Model models[MAX_BATCH];
   double start[MAX_BATCH][2];
   double control[MAX_BATCH][MAX_STEP];
@@ -371,11 +402,14 @@ static const double UNTOUCHED = -77;
 // What becomes of one rollout, said as simply as possible.
 static Result reference(const Case* c, int r) {
   static const char* functions[NFAULT] = {"", "reset", "set start", "set control",
-                                          "step", "get", ""};
+                                          "step", "get", "", "get", "text"};
   const Model* m = &c->models[r];
   Result result;
   double x[2], last[2], sensed[2] = {0, 0};
   int t, k, end = c->nstep;
+  int unreadable = (m->fault == WARN_GET && c->fill == ROLLOUT_FILL_HOLD) ||
+                   (m->fault == WARN_TEXT && way != TAKE_ERROR);
+  int warns = m->fault >= WARN && !unreadable;
   memset(&result, 0, sizeof(result));
   memcpy(x, c->start[r], sizeof(x));
   memcpy(last, x, sizeof(x));
@@ -385,13 +419,12 @@ static Result reference(const Case* c, int r) {
     result.outcome.status = ROLLOUT_OUTCOME_STATUS_ENGINE_ERROR;
   } else if (m->fault >= CONTROL && m->step < c->nstep) {
     end = m->step;
-    result.outcome.status = m->fault == WARN ? ROLLOUT_OUTCOME_STATUS_WARNED
-                                             : ROLLOUT_OUTCOME_STATUS_ENGINE_ERROR;
+    result.outcome.status =
+        warns ? ROLLOUT_OUTCOME_STATUS_WARNED : ROLLOUT_OUTCOME_STATUS_ENGINE_ERROR;
   }
   result.outcome.steps = (uint64_t)end;
   for (t = 0; t < c->nstep; t++) {
-    int warns = t == end && m->fault == WARN;
-    if (t < end || warns) {
+    if (t < end || (t == end && warns)) {
       sensed[0] = x[1];
       sensed[1] = m->id;
       x[0] += 1;
@@ -410,7 +443,8 @@ static Result reference(const Case* c, int r) {
   }
   if (result.outcome.status == ROLLOUT_OUTCOME_STATUS_WARNED) {
     result.outcome.warning = 1;
-    snprintf(result.message, TEXT, "warning 1 about 7");
+    snprintf(result.message, TEXT, "warning 1 about %d",
+             m->fault == WARN_TEXT ? INFO_WITHOUT_TEXT : INFO_OF_WARNING);
   } else if (result.outcome.status == ROLLOUT_OUTCOME_STATUS_ENGINE_ERROR) {
     snprintf(result.message, TEXT, "%s: is asked to fail", functions[m->fault]);
   }
@@ -422,6 +456,7 @@ static void make_case(Case* c, int trouble) {
   memset(c, 0, sizeof(*c));
   c->nbatch = 1 + below(MAX_BATCH);
   c->nstep = below(MAX_STEP + 1);
+  c->ndata = 1 + below(NDATA);
   c->fill = below(3);
   c->chunk_size = below(4);
   c->hidden = below(2);
@@ -492,7 +527,7 @@ static int run_case(const Case* c, RolloutPool* pool) {
       nfailed++;
     }
   }
-  for (r = 0; r < NDATA; r++) {
+  for (r = 0; r < c->ndata; r++) {
     memory[r].ctrl = 1e9;
     memory[r].sensordata[0] = 1e9;
     memory[r].warning[2].number = 3;
@@ -505,7 +540,7 @@ static int run_case(const Case* c, RolloutPool* pool) {
   request.models = models;
   request.nmodel = (size_t)c->nbatch;
   request.data = data;
-  request.ndata = NDATA;
+  request.ndata = (size_t)c->ndata;
   request.nbatch = (size_t)c->nbatch;
   request.nstep = (size_t)c->nstep;
   request.fill = c->fill;
@@ -533,7 +568,7 @@ static int run_case(const Case* c, RolloutPool* pool) {
     good &= same(state + row, expected->state[0], size);
     good &= same(sensordata + row, expected->sensordata[0], size);
   }
-  for (r = 0; r < NDATA; r++) {
+  for (r = 0; r < c->ndata; r++) {
     int unresettable = 0, k;
     for (k = 0; k < c->nbatch; k++) {
       unresettable |= c->models[k].fault == RESET;
@@ -550,6 +585,9 @@ static int run_case(const Case* c, RolloutPool* pool) {
   }
   return good;
 }
+
+// So many repetitions, or some of them under a tool in which everything takes long.
+static int repetitions(int count) { return check_parts == 1 ? count : (count + 4) / 5; }
 
 // Does something for each way to report errors, with and without retiring threads.
 static void each_way(void (*body)(void)) {
@@ -572,7 +610,7 @@ static void each_way(void (*body)(void)) {
 
 static void random_errors(void) {
   int round, p;
-  for (round = 0; round < 60; round++) {
+  for (round = 0; round < repetitions(60); round++) {
     Case c;
     make_case(&c, (round % 4) * 30);
     for (p = 0; p < NPOOL; p++) {
@@ -611,7 +649,7 @@ static void callers(void) {
   enum { NCALLER = 4 };
   static Case cases[NCALLER];
   int round, i;
-  for (round = 0; round < 10; round++) {
+  for (round = 0; round < repetitions(10); round++) {
     pthread_t threads[NCALLER];
     for (i = 0; i < NCALLER; i++) {
       make_case(&cases[i], 50);
@@ -648,6 +686,7 @@ static void informations(void) {
   memset(&c, 0, sizeof(c));
   c.nbatch = 1;
   c.nstep = 3;
+  c.ndata = 1;
   c.expected[0] = reference(&c, 0);
   in_step = send_info;
   for (set = 0; set < 2; set++) {
@@ -694,14 +733,20 @@ static void* stand_by(void* argument) {
 static void bystanders(void) {
   Bystander bystander = {0, 0, 0};
   pthread_t thread;
+  struct timespec pause = {0, 1000000};
   int round, logs = way == LOG_THREAD || way == LOG_PROCESS;
   if (way == TAKE_ERROR) {
     return;
   }
   CHECK(pthread_create(&thread, NULL, stand_by, &bystander) == 0);
-  for (round = 0; round < 40 || __atomic_load_n(&bystander.rounds, __ATOMIC_RELAXED) < 10;
+  for (round = 0; round < repetitions(40) ||
+                  __atomic_load_n(&bystander.rounds, __ATOMIC_RELAXED) < 10;
        round++) {
     Case c;
+    // Where one thread at a time runs, the other one may have had no turn yet.
+    if (round >= repetitions(40)) {
+      nanosleep(&pause, NULL);
+    }
     make_case(&c, 60);
     CHECK(run_case(&c, pools[round % NPOOL]));
   }
@@ -735,6 +780,7 @@ static void make_outer(Case* c, Fault fault) {
   memset(c, 0, sizeof(*c));
   c->nbatch = 3;
   c->nstep = 2;
+  c->ndata = 3;
   c->fill = ROLLOUT_FILL_NAN;
   for (r = 0; r < c->nbatch; r++) {
     c->models[r].id = 100 + r;
@@ -844,6 +890,7 @@ static void changed_during_a_run(void) {
   memset(&c, 0, sizeof(c));
   c.nbatch = 1;
   c.nstep = 1;
+  c.ndata = 1;
   c.expected[0] = reference(&c, 0);
   in_step = change_handlers;
   CHECK(run_case(&c, pools[0]));
@@ -1006,6 +1053,83 @@ static void sizes(void) {
 
 static void an_error_in_state_size_refuses_the_request(void) { each_way(sizes); }
 
+// ---------------------------------------------------------------- defaults
+
+static int failing_defaults;
+
+// The place is an input whose default comes from the model, and cannot be read.
+static void get_place(const void* model, const void* data, double* state, uint32_t spec) {
+  if (spec == SPEC_PLACE) {
+    failing_defaults++;
+    ((Data*)data)->undefined = 1;
+    fail("get place", "is asked to fail");
+    return;
+  }
+  get_state(model, data, state, spec);
+}
+
+typedef struct {
+  RolloutRequest request;
+  RolloutError error;
+  RolloutStatus status;
+} Run;
+
+static void run_without_threads(void* user) {
+  Run* run = (Run*)user;
+  run->status = rollout_run(pools[0], &run->request, &run->error);
+}
+
+// A request that cannot read the model's defaults resets before each rollout, and has
+// nothing else to tell. On a worker of another pool, which prefers the second data, so
+// that no rollout uses the first one, with which the defaults were to be read.
+static void unreadable_defaults(void) {
+  enum { NBATCH = 5 };
+  RolloutEngine engine = make_engine();
+  Model m = {1, NOTHING, 0};
+  RolloutModel model;
+  Data memory[2];
+  RolloutData data[2];
+  double start[2] = {0, 0}, state[NBATCH * 2];
+  RolloutError error = rollout_error();
+  Run run;
+  int i;
+  engine.get_state = get_place;
+  engine.user = SPEC_CTRL | SPEC_PLACE;
+  engine.model_inputs = SPEC_PLACE;
+  memset(memory, 0, sizeof(memory));
+  describe(&model, &m, 0);
+  for (i = 0; i < 2; i++) {
+    memory[i].ctrl = 1e9;
+    describe_data(&data[i], &memory[i]);
+  }
+  run.request = rollout_request();
+  run.error = rollout_error();
+  run.request.engine = &engine;
+  run.request.models = &model;
+  run.request.nmodel = 1;
+  run.request.data = data;
+  run.request.ndata = 2;
+  run.request.nbatch = NBATCH;
+  run.request.nstep = 1;
+  run.request.initial_state = rollout_shared(start, 2);
+  run.request.state = rollout_output(state, NBATCH * 2);
+  failing_defaults = 0;
+  rollout_pool_reset_count(pools[1], NULL);
+  rollout_pool_schedule(pools[1], run_without_threads, &run, &error);
+  CHECK_STATUS(rollout_pool_wait_count(pools[1], 1, &error), ROLLOUT_STATUS_OK, &error);
+  CHECK_STATUS(run.status, ROLLOUT_STATUS_OK, &run.error);
+  CHECK(failing_defaults == 1);
+  for (i = 0; i < NBATCH; i++) {
+    CHECK(state[2 * i] == 1 && state[2 * i + 1] == 1);
+  }
+  // (A thread that is to be retired has no right to reset it.)
+  CHECK(retires || !memory[0].undefined);
+  CHECK(violations == 0);
+  violations = 0;
+}
+
+static void defaults_that_cannot_be_read_cost_a_reset(void) { each_way(unreadable_defaults); }
+
 // ---------------------------------------------------------------- again and again
 
 static void again_and_again(void) {
@@ -1018,7 +1142,7 @@ static void again_and_again(void) {
   RolloutData data[NDATA];
   double start[2] = {0, 0};
   RolloutRequest request = rollout_request();
-  int threads = process_threads(), r;
+  int r;
   long before = 0;
   memset(memory, 0, sizeof(memory));
   describe(&model, &m, 0);
@@ -1037,7 +1161,7 @@ static void again_and_again(void) {
     RolloutError error = rollout_error();
     CHECK_STATUS(rollout_run(pools[2], &request, &error), ROLLOUT_STATUS_ROLLOUTS_FAILED, &error);
     CHECK(error.nfailed == (int)nbatch);
-    CHECK(process_threads_become(threads));
+    CHECK(process_threads_become(ALL_THREADS));
     if (half == 0) {
       before = process_memory();
     }
@@ -1170,7 +1294,6 @@ static void where_the_system_refuses_a_thread_the_status_says_so(void) {
 }
 
 int main(int argc, char** argv) {
-  static const int nthread[NPOOL] = {0, 1, 2, 8};
   int p;
   check_begin();
   if (argc == 3 && strcmp(argv[1], "refused") == 0) {
@@ -1181,7 +1304,7 @@ int main(int argc, char** argv) {
   process_log = host_log;
   for (p = 0; p < NPOOL; p++) {
     RolloutError error = rollout_error();
-    if (rollout_pool_create(nthread[p], &pools[p], &error)) {
+    if (rollout_pool_create(NTHREAD[p], &pools[p], &error)) {
       printf("FAILED pools: %s\n", error.text);
       return 1;
     }
@@ -1196,6 +1319,7 @@ int main(int argc, char** argv) {
   CASE(handlers_that_the_host_has_saved_meanwhile_do_no_harm);
   CASE(the_guard_returns_what_the_engine_says);
   CASE(an_error_in_state_size_refuses_the_request);
+  CASE(defaults_that_cannot_be_read_cost_a_reset);
   CASE(a_million_errors_leave_nothing_behind);
   CASE(where_the_system_refuses_a_thread_the_status_says_so);
   for (p = 0; p < NPOOL; p++) {

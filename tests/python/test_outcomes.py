@@ -27,7 +27,7 @@ def bad_control() -> tuple[mujoco.MjModel, np.ndarray, np.ndarray]:
     return model, start, control
 
 
-@pytest.mark.parametrize("nthread", [0, 2])
+@pytest.mark.parametrize("nthread", [0, 1, 2, 8])
 def test_r06_a_rollout_with_a_bad_control_is_warned_at_its_step(nthread, capfd):
     model, start, control = bad_control()
     data = new_data(model, max(nthread, 1))

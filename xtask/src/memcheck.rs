@@ -20,9 +20,10 @@ const VALGRIND: [&str; 7] = [
     "--errors-for-leak-kinds=definite",
 ];
 
-const FAULTS: [(&str, &str); 3] = [
+const FAULTS: [(&str, &str); 4] = [
     ("host-overflow", "Invalid read"),
     ("library-overflow", "Invalid write"),
+    ("trap-overflow", "Invalid read"),
     ("host-leak", "definitely lost"),
 ];
 

@@ -14,7 +14,7 @@ use crate::program;
 use crate::workspace::Workspace;
 
 /// An example that takes longer is no example.
-const LIMIT: Duration = Duration::from_secs(60);
+const LIMIT: Duration = Duration::from_secs(300);
 
 /// Builds the first C and the first C++ program of README.md against the newest
 /// release and runs them from the root of the checkout.

@@ -19,11 +19,14 @@ const FLAGS: [&str; 3] = [
     "-fno-omit-frame-pointer",
 ];
 
-/// One fault for each thing that is instrumented: the host, and the library's Rust.
-const FAULTS: [(&str, &str); 3] = [
+/// One fault for each thing that is instrumented, and each tool that it is instrumented
+/// for: the host, the library's Rust, and the library's C.
+const FAULTS: [(&str, &str); 5] = [
     ("host-overflow", "AddressSanitizer"),
     ("host-undefined", "runtime error"),
     ("library-overflow", "AddressSanitizer"),
+    ("trap-overflow", "AddressSanitizer"),
+    ("trap-undefined", "runtime error"),
 ];
 
 /// Releases on which the errors of the engine are tried besides the newest: one with

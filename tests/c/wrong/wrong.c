@@ -43,21 +43,9 @@ static int take_error(void* data, char* text, size_t size) {
   return *(int*)data;
 }
 
-// Rows of NaN that the library writes behind the end of an array, since the host has
-// said that there is more of it than there is.
-static int library_overflow(void) {
-  enum { NSTEP = 64 };
-  RolloutPool* pool = NULL;
+static RolloutEngine make_engine(void) {
   RolloutEngine engine;
-  RolloutModel model;
-  RolloutData data;
-  RolloutRequest request = rollout_request();
-  double* state = (double*)malloc((NSTEP - 1) * sizeof(double));
-  double start = 0, row;
-  int failed = 0;
   memset(&engine, 0, sizeof(engine));
-  memset(&model, 0, sizeof(model));
-  memset(&data, 0, sizeof(data));
   engine.size = sizeof(engine);
   engine.version = ROLLOUT_ENGINE_VERSION;
   engine.number_size = sizeof(double);
@@ -68,26 +56,91 @@ static int library_overflow(void) {
   engine.reset = reset;
   engine.take_error = take_error;
   engine.full_physics = 1;
-  model.model = &engine;
+  return engine;
+}
+
+// One rollout, whose states are said to have room in `state`.
+static RolloutStatus run(const RolloutEngine* engine, double* state, size_t nstep) {
+  RolloutPool* pool = NULL;
+  RolloutModel model;
+  RolloutData data;
+  RolloutRequest request = rollout_request();
+  RolloutStatus status;
+  double start = 0;
+  int failed = 0;
+  memset(&model, 0, sizeof(model));
+  memset(&data, 0, sizeof(data));
+  model.model = engine;
   data.data = &failed;
-  request.engine = &engine;
+  request.engine = engine;
   request.models = &model;
   request.nmodel = 1;
   request.data = &data;
   request.ndata = 1;
   request.nbatch = 1;
-  request.nstep = NSTEP;
+  request.nstep = nstep;
   request.initial_state = rollout_shared(&start, 1);
-  request.state = rollout_output(state, NSTEP);
-  if (rollout_pool_create(0, &pool, NULL) ||
-      rollout_run(pool, &request, NULL) != ROLLOUT_STATUS_ROLLOUTS_FAILED) {
+  request.state = rollout_output(state, nstep);
+  if (rollout_pool_create(0, &pool, NULL)) {
+    exit(1);
+  }
+  status = rollout_run(pool, &request, NULL);
+  rollout_pool_destroy(pool);
+  return status;
+}
+
+// Rows of NaN that the library writes behind the end of an array, since the host has
+// said that there is more of it than there is.
+static int library_overflow(void) {
+  enum { NSTEP = 64 };
+  RolloutEngine engine = make_engine();
+  double* state = (double*)malloc((NSTEP - 1) * sizeof(double));
+  double row;
+  if (run(&engine, state, NSTEP) != ROLLOUT_STATUS_ROLLOUTS_FAILED) {
     printf("the request did not run\n");
     return 1;
   }
-  rollout_pool_destroy(pool);
   row = state[0];
   free(state);
   return !isnan(row);
+}
+
+// An engine whose log messages are not as it says.
+static RolloutHandler log_handler;
+static char* message;
+
+static void ignore(const void* text) { (void)text; }
+static RolloutHandler exchange_log(RolloutHandler handler) {
+  RolloutHandler before = log_handler;
+  log_handler = handler;
+  return before;
+}
+static void send(const void* model, void* data) {
+  (void)model;
+  (void)data;
+  log_handler(message);
+}
+
+// The library's own C, the trap, reads the level of a message: behind the end of it, or
+// where no int can be.
+static int trap_reads(size_t size, size_t begin, uint32_t level) {
+  RolloutEngine engine = make_engine();
+  char* bytes = (char*)calloc(size, 1);
+  double state;
+  RolloutStatus status;
+  message = bytes + begin;
+  log_handler = ignore;
+  engine.step = send;
+  engine.take_error = NULL;
+  engine.hooks.exchange_process_log = exchange_log;
+  engine.hooks.log_level = level;
+  engine.hooks.log_text = level + 8;
+  engine.hooks.log_function = level + 16;
+  engine.hooks.log_error = 100;
+  engine.hooks.log_warning = 50;
+  status = run(&engine, &state, 1);
+  free(bytes);
+  return status != ROLLOUT_STATUS_OK;
 }
 
 static int host_overflow(void) {
@@ -115,6 +168,12 @@ int main(int argc, char** argv) {
   const char* what = argc == 2 ? argv[1] : "";
   if (strcmp(what, "library-overflow") == 0) {
     return library_overflow();
+  }
+  if (strcmp(what, "trap-overflow") == 0) {
+    return trap_reads(16, 0, 16);
+  }
+  if (strcmp(what, "trap-undefined") == 0) {
+    return trap_reads(64, 1, 0);
   }
   if (strcmp(what, "host-overflow") == 0) {
     return host_overflow();
