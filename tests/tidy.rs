@@ -161,7 +161,9 @@ fn the_pool_waits_with_its_own_primitives_only() {
     let words = [
         "Mutex", "Condvar", "RwLock", "mpsc", "Barrier", "OnceLock", "scope(", "fence(", "park",
     ];
-    let found = naming(&Source::all("rollout-pool/src"), &words);
+    let mut sources = Source::all("rollout-pool/src");
+    sources.retain(|source| !source.path.ends_with("/tests.rs"));
+    let found = naming(&sources, &words);
     assert!(found.is_empty(), "{found:#?}");
 }
 

@@ -7,7 +7,7 @@ use std::ptr;
 
 use rollout_core::simulator::panic_text;
 use rollout_core::trap;
-use rollout_core::{Ended, Error, ErrorKind, FirstFailed};
+use rollout_core::{Ended, Error, ErrorKind, FirstFailed, Tally};
 use rollout_pool::{RunError, WaitError};
 
 use crate::sized::{self, Growable};
@@ -163,6 +163,16 @@ impl Failure {
         }
     }
 
+    /// And these rollouts have failed meanwhile.
+    fn with_failed(self, tally: &Tally) -> Self {
+        let first = tally.first_failed.as_ref();
+        Self {
+            nfailed: i32::try_from(tally.failed).unwrap_or(i32::MAX),
+            index: first.map_or(self.index, |first| first.rollout as i64),
+            ..self
+        }
+    }
+
     /// Rollouts of a request that was run have failed.
     pub(crate) fn of_rollouts(first: FirstFailed, nfailed: usize) -> Self {
         Self {
@@ -208,15 +218,11 @@ impl From<RunError> for Failure {
                     Ended::Cancelled => RolloutStatus::Cancelled,
                     Ended::OutOfTime => RolloutStatus::OutOfTime,
                 };
-                let nfailed = i32::try_from(tally.failed).unwrap_or(i32::MAX);
-                let first = tally.first_failed.map_or(-1, |first| first.rollout as i64);
-                Self {
-                    nfailed,
-                    index: first,
-                    ..Self::new(status, text)
-                }
+                Self::new(status, text).with_failed(&tally)
             }
-            RunError::NoThread(_) => Self::new(RolloutStatus::NoThread, text),
+            RunError::NoThread(_, tally) => {
+                Self::new(RolloutStatus::NoThread, text).with_failed(&tally)
+            }
             RunError::Panicked(_) => Self::new(RolloutStatus::Panic, text),
         }
     }

@@ -43,7 +43,8 @@ impl Shared {
         let mut has_spun = false;
         while !job.is_done() {
             // Nobody else has the time for what is left, and nobody will.
-            let last_resort = refused && state.open_job(job).inside() == 0;
+            let last_resort =
+                refused && state.open_job(job).inside() == 0 && state.has_no_worker(self.nthread);
             if last_resort {
                 job.stop(Stop::NoThread);
             }
@@ -54,7 +55,7 @@ impl Shared {
                     // SAFETY: the seat is this thread's.
                     let work = match last_resort {
                         true => unsafe { give_up(&seat) },
-                        false => unsafe { self.drive(&seat, until) },
+                        false => unsafe { self.drive(seat.job(), seat.place(), until) },
                     };
                     refused |= work.is_refused();
                     state = self.leave(self.state.lock(), seat, work);
@@ -135,7 +136,7 @@ impl Shared {
     /// Whether the calling thread may work on a request that it waits for.
     fn may_take_part(&self, state: &State) -> bool {
         // (Threads of a list of CPUs do all the work, as long as there are any.)
-        !self.is_pinned() || worker::is_worker_of(self) || state.spent == self.nthread
+        !self.is_pinned() || worker::is_worker_of(self) || state.has_no_worker(self.nthread)
     }
 
     /// Gives a seat back. Whoever waits is told when the job is done, or when there is
@@ -159,21 +160,42 @@ impl Shared {
         state
     }
 
+    /// Runs a job that nobody else can join, on this thread. Returns what has come of it.
+    ///
+    /// # Safety
+    ///
+    /// * The job was not opened, and nobody else knows of it.
+    pub(crate) unsafe fn run_alone(&self, job: &Job) -> Work {
+        let slot = worker::preferred_slot();
+        let slot = if slot < job.request().ndata() {
+            slot
+        } else {
+            0
+        };
+        // SAFETY: the place is new, and nobody else has one.
+        let mut work = unsafe { self.drive(job, Place::new(slot), None) };
+        if let Some(rest) = work.take_rest() {
+            job.stop(Stop::NoThread);
+            // SAFETY: as it was left, by this thread.
+            work.merge(unsafe { job.give_up(rest) });
+        }
+        work
+    }
+
     /// Works on a job: in this thread, and once an engine error forbids that, in others,
     /// one after the other, in its place.
     ///
     /// # Safety
     ///
-    /// * The seat is this thread's.
-    unsafe fn drive(&self, seat: &Seat, until: Option<Instant>) -> Work {
-        let (job, place) = (seat.job(), seat.place());
+    /// * The place is of this job, and this thread's alone; the thread counts as inside.
+    unsafe fn drive(&self, job: &Job, place: Place, until: Option<Instant>) -> Work {
         worker::remember_slot(place.slot);
         let mut work = if job.is_welcome() {
-            // SAFETY: the place is the seat's.
+            // SAFETY: the caller's promise.
             unsafe { self.take_part(job, place, until) }
         } else {
             // To start a thread takes longer than to wake one.
-            if job.invite() {
+            if job.threads() > 1 && job.invite() {
                 self.invite(job);
             }
             Work::left(place)
@@ -185,8 +207,9 @@ impl Shared {
             let caller = Caller::new();
             let stand_in = move || {
                 caller.assume();
+                worker::remember_slot(place.slot);
                 let mut watch = Watch::new(job, place.slot).until(until);
-                // SAFETY: the place is the seat's, and the seat's thread waits.
+                // SAFETY: the caller's promise, and this thread waits.
                 unsafe { job.participate(place, &mut watch) }
             };
             // SAFETY: what the thread borrows outlives it, as it is waited for here.

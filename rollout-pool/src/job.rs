@@ -363,6 +363,8 @@ pub(crate) struct Watch<'j> {
     /// A number that changes when other work has come, and what it was: then the thread
     /// pauses between two rollouts.
     others: Option<(&'j Event, u32)>,
+    /// Whether there is anything to do after a step but to count it.
+    looks: bool,
     /// What the last step came to.
     flow: Flow,
     /// Rollouts and steps, for the worker's own count.
@@ -373,9 +375,11 @@ pub(crate) struct Watch<'j> {
 impl<'j> Watch<'j> {
     /// For the thread that has this slot.
     pub(crate) fn new(job: &'j Job, slot: usize) -> Self {
+        let meter = job.meters.get(slot).map(|meter| &**meter);
         Self {
             job,
-            meter: job.meters.get(slot).map(|meter| &**meter),
+            looks: meter.is_some() || job.terms.deadline.is_some(),
+            meter,
             until: None,
             others: None,
             flow: Flow::GoOn,
@@ -386,7 +390,11 @@ impl<'j> Watch<'j> {
 
     /// Pauses at this time.
     pub(crate) fn until(self, until: Option<Instant>) -> Self {
-        Self { until, ..self }
+        Self {
+            until,
+            looks: self.looks || until.is_some(),
+            ..self
+        }
     }
 
     /// Pauses between two rollouts when the event is no longer at this number.
@@ -405,21 +413,30 @@ impl<'j> Watch<'j> {
         self.steps
     }
 
-    /// Looks at the clock, once.
-    fn check_time(&mut self) {
-        let now = Instant::now();
-        self.job.check_deadline(now);
-        if self.until.is_some_and(|until| now >= until) {
-            self.flow = Flow::Pause;
+    /// Counts a step where anybody will ask, and looks at the clock, once, where there is
+    /// a time to heed.
+    #[cold]
+    fn look(&mut self) {
+        if let Some(meter) = self.meter {
+            count(&meter.steps);
+        }
+        if self.until.is_some() || self.job.terms.deadline.is_some() {
+            let now = Instant::now();
+            self.job.check_deadline(now);
+            if self.until.is_some_and(|until| now >= until) {
+                self.flow = Flow::Pause;
+            }
         }
     }
 
-    fn check_stop(&mut self) {
+    #[inline]
+    fn check_stop(&mut self) -> Flow {
         match self.job.stopped() {
             Stop::No => {}
             Stop::OutOfTime => self.flow = Flow::End(Ended::OutOfTime),
             Stop::Cancelled | Stop::NoThread => self.flow = Flow::End(Ended::Cancelled),
         }
+        self.flow
     }
 }
 
@@ -427,14 +444,10 @@ impl Observer for Watch<'_> {
     #[inline]
     fn stepped(&mut self) -> Flow {
         self.steps += 1;
-        if let Some(meter) = self.meter {
-            count(&meter.steps);
+        if self.looks {
+            self.look();
         }
-        if self.until.is_some() || self.job.terms.deadline.is_some() {
-            self.check_time();
-        }
-        self.check_stop();
-        self.flow
+        self.check_stop()
     }
 
     #[inline]
@@ -448,8 +461,7 @@ impl Observer for Watch<'_> {
         {
             self.flow = Flow::Pause;
         }
-        self.check_stop();
-        self.flow
+        self.check_stop()
     }
 }
 
@@ -540,7 +552,7 @@ impl Work {
         match (self.refused, stopped) {
             (_, Stop::Cancelled) => Err(RunError::Stopped(Ended::Cancelled, tally)),
             (_, Stop::OutOfTime) => Err(RunError::Stopped(Ended::OutOfTime, tally)),
-            (Some(why), _) => Err(RunError::NoThread(why)),
+            (Some(why), _) => Err(RunError::NoThread(why, tally)),
             (None, _) => Ok(tally),
         }
     }

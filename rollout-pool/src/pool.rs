@@ -36,8 +36,8 @@ pub enum RunError {
     Stopped(Ended, Tally),
     /// A thread that has seen an engine error must be retired, and the system refused
     /// one in its place, for this reason. All rollouts were run that other threads could
-    /// run; the others are "not started".
-    NoThread(String),
+    /// run, which the tally counts; the others are "not started".
+    NoThread(String, Tally),
     /// A part of this library panicked; the text is the panic's. The rollouts that
     /// it hit are "not started", though their rows may have been written; the
     /// others have been run.
@@ -58,7 +58,7 @@ impl fmt::Display for RunError {
                 };
                 write!(f, "{why}, with {} rollouts completed", tally.completed)
             }
-            RunError::NoThread(why) => write!(
+            RunError::NoThread(why, _) => write!(
                 f,
                 "a thread must be retired after an engine error, and the system refused one in \
                  its place: {why}"
@@ -142,7 +142,7 @@ pub(crate) struct Threads {
 const WAIT_SPINS: usize = 500;
 
 /// A step time that is not known yet: so long that any request is worth sharing.
-const UNKNOWN: u64 = u64::MAX;
+pub(crate) const UNKNOWN: u64 = u64::MAX;
 
 impl Shared {
     /// How long the pool has lived, in nanoseconds.
@@ -240,7 +240,11 @@ impl Shared {
     /// Wakes sleeping workers, so that `wanted` of them are awake together with
     /// those that spin.
     pub(crate) fn wake_workers(&self, state: Guard<'_, State>, wanted: usize) {
-        let count = wanted.saturating_sub(state.spinning).min(state.sleeping);
+        let mut count = wanted.saturating_sub(state.spinning).min(state.sleeping);
+        if state.spent > 0 {
+            // One that sleeps may be of no use.
+            count = state.sleeping;
+        }
         drop(state);
         self.work.wake(count as u32);
     }
@@ -248,10 +252,9 @@ impl Shared {
 
 impl Pool {
     #[cfg(test)]
-    pub(crate) fn forget_step_time(&self) {
-        self.shared
-            .step_nanos
-            .store(UNKNOWN, crate::sync::Ordering::Relaxed);
+    pub(crate) fn know_step_time(&self, nanos: u64) {
+        use crate::sync::Ordering;
+        self.shared.step_nanos.store(nanos, Ordering::Relaxed);
     }
 
     /// Starts a pool of `nthread` threads. With 0 threads, tasks run inside
@@ -362,6 +365,11 @@ impl Pool {
         let of_task = worker::is_worker_of(shared);
         // SAFETY: claimed and begun, and as above.
         let job = unsafe { Job::new(request, shared, threads, terms, Kind::Call { of_task }) };
+        if threads == 1 && !shared.is_pinned() {
+            // SAFETY: nobody else knows of the job. The claim ends with this call.
+            let work = unsafe { shared.run_alone(&job) };
+            return work.result(request.nbatch(), job.stopped());
+        }
         // From here on other threads may use the job, which must not go away before it is
         // done. Panics of rollouts are caught where they are run; should anything else
         // fail, this ends the process rather than leave workers with a dangling job.
@@ -390,6 +398,15 @@ impl Pool {
         if shared.is_inside() {
             return;
         }
+        let mut state = shared.state.lock();
+        while mem::replace(&mut state.joining, true) {
+            // Somebody else does the same.
+            if state.ended {
+                return;
+            }
+            state = shared.sleep_until_told(state, None);
+        }
+        drop(state);
         loop {
             // Until the end a thread may be replaced by another one.
             let Threads { working, retired } = mem::take(&mut *shared.threads.lock());
@@ -415,6 +432,8 @@ impl Pool {
                 // Callers, who are at their last step.
                 state = shared.sleep_until_told(state, None);
             } else {
+                state.ended = true;
+                shared.tell_waiters(state);
                 return;
             }
         }

@@ -26,6 +26,10 @@ pub(crate) struct State {
     pub(crate) spent: usize,
     /// The pool is being ended.
     pub(crate) stopping: bool,
+    /// Somebody waits for the threads to end, or has.
+    pub(crate) joining: bool,
+    /// They have ended.
+    pub(crate) ended: bool,
 }
 
 /// What a thread has left behind.
@@ -109,6 +113,11 @@ impl State {
     pub(crate) fn adopt(&mut self) -> Option<Seat> {
         let mut jobs = self.jobs.iter_mut();
         jobs.find_map(|open| open.job().is_welcome().then(|| open.adopt())?)
+    }
+
+    /// Whether no worker, of so many, can run rollouts, now or later.
+    pub(crate) fn has_no_worker(&self, nthread: usize) -> bool {
+        self.spent >= nthread || self.stopping
     }
 
     /// Whether a thread is inside a request.

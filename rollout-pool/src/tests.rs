@@ -5,11 +5,13 @@ use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
-use rollout_core::simulator::{Readings, Specs};
-use rollout_core::{Arrays, Request, Simulation, Simulator, Slot};
+use rollout_core::simulator::{Fixed, Readings, Specs};
+use rollout_core::trap::HOOKS_RETIRE_THREAD;
+use rollout_core::{Arrays, Data, Engine, Model, Request, Simulation, Simulator, Slot};
 
-use crate::Pool;
-use crate::pool::Shared;
+use crate::pool::{Shared, UNKNOWN};
+use crate::spawn::tests::REFUSE;
+use crate::{Pool, RunError};
 
 /// Widens the gap between a worker's look at a job and its step inside, in which the caller
 /// can claim the last rollouts.
@@ -57,13 +59,85 @@ pub(crate) fn shared() -> Arc<Shared> {
     Arc::clone(Pool::new(0).unwrap().shared())
 }
 
+/// A simulator whose rollouts fail where the model says so.
+struct Fails;
+
+impl Simulator for Fails {
+    type Model = bool;
+    const SPECS: Specs = Specs {
+        full_physics: 1,
+        ..Specs::none()
+    };
+    fn state_size(_: &bool, _: u32) -> usize {
+        0
+    }
+    fn get_state(&self, _: &bool, _: u32, _: &mut [f64]) {}
+    fn set_state(&mut self, _: &bool, _: u32, _: &[f64]) {}
+    fn step(&mut self, fails: &bool, _: Readings<'_>) -> Result<(), String> {
+        match fails {
+            true => Err("as the model says".to_owned()),
+            false => Ok(()),
+        }
+    }
+    fn reset(&mut self, _: &bool) {}
+}
+
+#[test]
+fn what_a_caller_must_leave_a_sleeping_worker_does() {
+    // For engines whose threads must go after an error, and a system that has no other
+    // thread for the caller.
+    let fails: [bool; 8] = std::array::from_fn(|rollout| rollout == 0);
+    let fixed = fails.each_ref().map(Fixed::<Fails>::new);
+    for nthread in [1, 2] {
+        let pool = Pool::new(nthread).unwrap();
+        // So cheap that the caller wakes nobody.
+        pool.know_step_time(1);
+        let mut slots = [(); 3].map(|()| Slot::new(Fails, &fails[0]));
+        let mut engine = Engine::of::<Fails>();
+        engine.hooks.flags = HOOKS_RETIRE_THREAD;
+        let models: Vec<_> = fixed.iter().map(Model::of).collect();
+        let data: Vec<_> = slots.iter_mut().map(Data::of).collect();
+        let arrays = Arrays {
+            nbatch: 8,
+            nstep: 1,
+            ..Arrays::default()
+        };
+        // SAFETY: the table is that of these models and data, which are borrowed here.
+        let simulation = unsafe { Simulation::new(&engine, models, data) };
+        let mut request = Request::new(simulation, arrays).unwrap();
+        // On a thread of its own, since it is spent for good.
+        let result = thread::scope(|scope| {
+            let caller = scope.spawn(|| {
+                REFUSE.set(true);
+                pool.run(&mut request)
+            });
+            caller.join().unwrap()
+        });
+        let tally = result.unwrap();
+        assert_eq!((tally.completed, tally.failed), (7, 1));
+        // Without workers there is nobody.
+        let alone = Pool::new(0).unwrap();
+        let result = thread::scope(|scope| {
+            let caller = scope.spawn(|| {
+                REFUSE.set(true);
+                alone.run(&mut request)
+            });
+            caller.join().unwrap()
+        });
+        match result {
+            Err(RunError::NoThread(_, tally)) => assert_eq!((tally.total(), tally.failed), (1, 1)),
+            other => panic!("{other:?}"),
+        }
+    }
+}
+
 #[test]
 fn a_worker_that_is_slow_to_step_inside_does_not_find_a_removed_job() {
     let pool = Pool::new(2).unwrap();
     with_request(|request| {
         for _ in 0..3000 {
             // So that workers are woken though there is little to do.
-            pool.forget_step_time();
+            pool.know_step_time(UNKNOWN);
             assert_eq!(pool.run(request).unwrap().completed, 8);
         }
     });

@@ -95,29 +95,37 @@ pub(crate) fn start(shared: &Arc<Shared>, id: usize, slot: usize) -> io::Result<
     unsafe { spawn(format!("rollout-{id}"), body) }
 }
 
-/// Starts a thread in place of the calling worker, which ends then.
+/// Starts a thread in place of the calling worker, which ends then, after it has joined
+/// those that are returned.
 ///
 /// # Errors
 ///
 /// When the system refuses.
-fn replace(shared: &Arc<Shared>, id: usize) -> io::Result<()> {
+fn replace(shared: &Arc<Shared>, id: usize) -> io::Result<Retired> {
     let mut threads = shared.threads.lock();
     let thread = start(shared, id, preferred_slot())?;
     // (Whoever ends the pool may have taken the list already, and waits.)
     let me = thread::current().id();
-    if let Some(i) = threads.working.iter().position(|t| t.thread().id() == me) {
-        let me = threads.working.swap_remove(i);
-        threads.working.push(thread);
-        let retired = mem::replace(&mut threads.retired, vec![me]);
-        drop(threads);
-        for thread in retired {
+    let place = threads.working.iter().position(|t| t.thread().id() == me);
+    let me = place.map(|place| threads.working.swap_remove(place));
+    threads.working.push(thread);
+    Ok(Retired(match me {
+        Some(me) => mem::replace(&mut threads.retired, vec![me]),
+        None => Vec::new(),
+    }))
+}
+
+/// Threads that were replaced, and are joined when this is dropped: when nobody waits for
+/// the one that does it.
+struct Retired(Vec<JoinHandle<()>>);
+
+impl Drop for Retired {
+    fn drop(&mut self) {
+        for thread in self.0.drain(..) {
             // Its panics were caught (`Pool::end`).
             let _ = thread.join();
         }
-    } else {
-        threads.working.push(thread);
     }
-    Ok(())
 }
 
 /// The life of worker `id`: until the pool stops and no task is left, or until an
@@ -130,17 +138,19 @@ fn work(shared: &Arc<Shared>, id: usize) {
     // This thread must not run rollouts, and the system has refused it another one.
     let mut spent = false;
     let mut worked = false;
+    let mut retired = None;
     let mut state = shared.state.lock();
     loop {
         // (A task can have done it, or the system has refused a thread before.)
         if is_spent() && !state.stopping {
             drop(state);
-            let replaced = replace(shared, id).is_ok();
+            let replaced = replace(shared, id);
             state = shared.state.lock();
             state.spent -= usize::from(spent);
-            spent = !replaced;
+            spent = replaced.is_err();
             state.spent += usize::from(spent);
-            if replaced {
+            if let Ok(before) = replaced {
+                retired = Some(before);
                 break;
             }
         }
@@ -169,7 +179,10 @@ fn work(shared: &Arc<Shared>, id: usize) {
             }
             state = shared.leave(shared.state.lock(), seat, work);
             match replaced {
-                Some(Ok(())) => break,
+                Some(Ok(before)) => {
+                    retired = Some(before);
+                    break;
+                }
                 Some(Err(_)) if !spent => {
                     spent = true;
                     state.spent += 1;
@@ -189,6 +202,7 @@ fn work(shared: &Arc<Shared>, id: usize) {
         }
     }
     drop(state);
+    drop(retired);
     mem::forget(bomb);
 }
 
