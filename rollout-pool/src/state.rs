@@ -26,6 +26,8 @@ pub(crate) struct State {
     pub(crate) spent: usize,
     /// The pool is being ended.
     pub(crate) stopping: bool,
+    /// Workers that have ended with it, and that nobody comes after.
+    pub(crate) gone: usize,
 }
 
 /// What a thread has left behind.
