@@ -7,6 +7,7 @@
 //                                    rollout_mujoco.h fills these in.
 //   3. fills a RolloutRequest:       start states, controls, where results go
 //   4. runs it, again and again:     rollout_run(pool, &request, &error)
+//      or hands it over:             rollout_submit(pool, &request, &ticket, &error)
 //   5. ends the pool:                rollout_pool_destroy(pool)
 //
 // or uses the pool for tasks of its own: rollout_pool_schedule and what follows it.
@@ -34,19 +35,29 @@
 //   request.state = rollout_output(state, 1000 * 100 * nstate);
 //   if (rollout_run(pool, &request, &error)) puts(error.text);
 //
+// With other work to do meanwhile, and 5 ms for the rollouts:
+//
+//   RolloutTicket* ticket = NULL;
+//   request.budget_ns = 5000000;
+//   if (rollout_submit(pool, &request, &ticket, &error)) puts(error.text);
+//   ...
+//   if (rollout_ticket_wait(ticket, -1, &error)) puts(error.text);
+//   rollout_ticket_release(ticket, NULL);
+//
 // Link with -lrollout, or with librollout.a -lpthread -ldl -lm.
 //
 // Rules that hold for every function, unless it says otherwise:
 //
 // * Results. A call that can fail returns a RolloutStatus, 0 for success; what is
 //   named under "Errors" has the prefix ROLLOUT_STATUS_. Outputs are written only
-//   on success (and by rollout_run for ROLLOUTS_FAILED, NO_THREAD and PANIC). No call ends the
-//   process: an error inside MuJoCo (mju_error) ends the rollout that it came from and
-//   no other (see RolloutHooks).
+//   on success (and those of a request unless it is refused). No call ends the process:
+//   an error inside MuJoCo (mju_error) ends the rollout that it came from and no other
+//   (see RolloutHooks).
 // * Threads. Every function may be called from any thread, and on one pool from
 //   several threads at once. Not in a child after fork(): pools do not follow there.
 // * Ownership. What the host passes stays the host's. The library keeps no pointer
-//   of the host's after a call, but for tasks that have not run yet.
+//   of the host's after a call, but for tasks that have not run yet and requests that
+//   were submitted and are not done (rollout_submit says which pointers).
 // * Numbers are double, counted in numbers, not in bytes; arrays are in C order.
 // * NULL is refused with NULL_POINTER where something is needed, and is fine for
 //   arrays of length 0 and for error objects.
@@ -69,6 +80,12 @@
 // For rollout_pool_create: as many threads as the process may keep busy, by
 // its CPU affinity mask and its cgroup's CPU quota.
 #define ROLLOUT_NTHREAD_DEFAULT (-1)
+
+// Flag of a request that is submitted: the thread that submits it waits for the ticket
+// next (rollout_ticket_wait) and works itself. The pool's threads are then woken only if
+// there is enough to do for them, as in rollout_run, which saves a small request the
+// microseconds of a wake-up. If nobody waits, it may never begin.
+#define ROLLOUT_REQUEST_ATTENDED (1 << 0)
 
 // The version of the ABI that this header declares. A host that loads the
 // library at run time compares it with `rollout_abi_version()`.
@@ -113,8 +130,9 @@ enum RolloutStatus
   // object `index` is the first of them, `text` the engine's reason for it in the
   // engine's own words, and `nfailed` their number.
   ROLLOUT_STATUS_ROLLOUTS_FAILED = 1,
-  // The request was cancelled before all of its rollouts had ended; the outcomes say
-  // what was done. `nfailed` and `index` as for ROLLOUTS_FAILED.
+  // The request was cancelled, by rollout_ticket_cancel or by the end of its pool,
+  // before all of its rollouts had ended; the outcomes say what was done. `nfailed` and
+  // `index` as for ROLLOUTS_FAILED.
   ROLLOUT_STATUS_CANCELLED = 2,
   // The request's time was up before all of its rollouts had ended; the outcomes say
   // what was done. `nfailed` and `index` as for ROLLOUTS_FAILED.
@@ -147,12 +165,17 @@ enum RolloutStatus
   // A data is in use by another request in flight, in any pool of this library
   // (of this copy of it, should a process have loaded two).
   ROLLOUT_STATUS_BUSY = 200,
-  // The wait could never end: it was asked for by a task of the same pool, or
-  // the pool has no threads.
+  // The wait could never end: it was asked for inside the same pool, by one of its
+  // tasks or in a callback of one of its rollouts, or no thread is left or was ever
+  // there to do what is waited for.
   ROLLOUT_STATUS_WOULD_DEADLOCK = 201,
-  // The system refused to start a thread. From rollout_run: one that was needed after
-  // an engine error (ROLLOUT_HOOKS_RETIRE_THREAD). The rollouts that nobody could run
-  // are "not started" in their outcomes; the others have been run.
+  // The request is not done yet. Nothing is lost: it goes on, and can be waited for
+  // again.
+  ROLLOUT_STATUS_TIMEOUT = 202,
+  // The system refused to start a thread. From rollout_run and rollout_ticket_wait: one
+  // that was needed after an engine error (ROLLOUT_HOOKS_RETIRE_THREAD). The rollouts
+  // that nobody could run are "not started" in their outcomes, or "cancelled" if they
+  // had begun; the others have been run.
   ROLLOUT_STATUS_NO_THREAD = 300,
   // A part of the library panicked: a fault of the library. Rollouts that it
   // hit are "not started" in their outcomes, though rows may have been written;
@@ -228,10 +251,50 @@ typedef int32_t RolloutFill;
 #endif // __STDC_VERSION__ >= 202311L
 #endif // __cplusplus
 
+// Tasks of one caller on a pool that others use too, with a count of their own: what is
+// scheduled on a group is counted there, and not in the pool's count. The host owns it:
+// made by `rollout_group_create`, ended by `rollout_group_destroy`. Between the two, any
+// number of threads may use it at once.
+//
+// A group may outlive its pool. A task that is scheduled then never runs, and a wait for
+// it gives WOULD_DEADLOCK.
+typedef struct RolloutGroup RolloutGroup;
+
 // A pool of threads. The host owns it: made by `rollout_pool_create`, ended by
 // `rollout_pool_destroy`. Between the two, any number of threads may use it at
 // once.
 typedef struct RolloutPool RolloutPool;
+
+// A request in flight, and later its result. The host owns it: made by `rollout_submit`,
+// ended by `rollout_ticket_release`. Between the two, any number of threads may use it at
+// once, also when its pool has been destroyed.
+//
+// The request is done when all of its rollouts have ended, or when it was ended early and
+// each thread has ended the step that it was in. From then on the library does not use
+// its arrays, models and data.
+typedef struct RolloutTicket RolloutTicket;
+
+// What went wrong, in words. The host owns it, on the stack or elsewhere, sets
+// `size` once (`rollout_error()` does) and passes it to any number of calls, one
+// after the other; each call sets the other fields. One thread at a time may use
+// it. Every function accepts NULL instead.
+typedef struct RolloutError {
+  // sizeof(RolloutError); set by the host.
+  size_t size;
+  // The status that the call returned.
+  int32_t status;
+  // Rollouts that ended with an engine error.
+  int32_t nfailed;
+  // The rollout or slot that the error is about, or -1.
+  int64_t index;
+  // The reason: for a refusal it names the argument at fault, for ROLLOUTS_FAILED it
+  // is what the engine said. Ends in NUL, empty on success.
+  char text[ROLLOUT_ERROR_TEXT_SIZE];
+} RolloutError;
+
+// A task: `function(user)` runs on one of the pool's threads. It must return:
+// neither a C++ exception nor a longjmp may leave it.
+typedef void (*RolloutTask)(void *user);
 
 // A function that an engine calls with an error or a warning. What it is given is up
 // to the engine: a text (`const char*`, MuJoCo to 3.9.0) or a struct (mjLogMessage).
@@ -356,27 +419,20 @@ typedef struct RolloutEngine {
   struct RolloutHooks hooks;
 } RolloutEngine;
 
-// A task: `function(user)` runs on one of the pool's threads. It must return:
-// neither a C++ exception nor a longjmp may leave it.
-typedef void (*RolloutTask)(void *user);
-
-// What went wrong, in words. The host owns it, on the stack or elsewhere, sets
-// `size` once (`rollout_error()` does) and passes it to any number of calls, one
-// after the other; each call sets the other fields. One thread at a time may use
-// it. Every function accepts NULL instead.
-typedef struct RolloutError {
-  // sizeof(RolloutError); set by the host.
-  size_t size;
-  // The status that the call returned.
-  int32_t status;
-  // Rollouts that ended with an engine error.
-  int32_t nfailed;
-  // The rollout or slot that the error is about, or -1.
-  int64_t index;
-  // The reason: for a refusal it names the argument at fault, for ROLLOUTS_FAILED it
-  // is what the engine said. Ends in NUL, empty on success.
-  char text[ROLLOUT_ERROR_TEXT_SIZE];
-} RolloutError;
+// What one of the pool's threads has done since the pool was made. The layout of this
+// struct is fixed.
+typedef struct RolloutWorkerStats {
+  // Nanoseconds that it has worked, on tasks and on rollouts.
+  uint64_t busy_ns;
+  // Nanoseconds that it has not. The two add up to the age of the pool.
+  uint64_t idle_ns;
+  // Tasks that it has run to their end.
+  uint64_t tasks;
+  // Rollouts that have ended on it.
+  uint64_t rollouts;
+  // Steps that it has made, those that failed included.
+  uint64_t steps;
+} RolloutWorkerStats;
 
 // What a host says about one model; for MuJoCo from rollout_mujoco_model(). The
 // layout of this struct is fixed.
@@ -467,7 +523,8 @@ typedef struct RolloutOutcome {
 
 // Everything that one call needs. Zero all of it first and set `size`
 // (`rollout_request()` does), then the fields that are wanted. The library reads
-// it during the call only; what it points to stays the host's.
+// it during the call only, that of rollout_submit too; what it points to stays the
+// host's.
 //
 // To run a part of larger arrays, point to its first row: rows lie one behind the
 // other. One request can be passed again and again.
@@ -498,8 +555,10 @@ typedef struct RolloutRequest {
   // Which inputs `control` holds: bits of `engine->user`. 0 for `engine->ctrl`.
   // Without `control` it says nothing.
   uint32_t control_spec;
-  // What output rows hold from the step on that warned or failed:
-  // ROLLOUT_FILL_NAN (0), ROLLOUT_FILL_HOLD or ROLLOUT_FILL_UNTOUCHED.
+  // What output rows hold from the step on that warned or failed, or that was not made
+  // because the request was cancelled or out of time: ROLLOUT_FILL_NAN (0),
+  // ROLLOUT_FILL_HOLD or ROLLOUT_FILL_UNTOUCHED. Rows of a rollout that was not started
+  // are untouched in any case.
   int32_t fill;
   // Start states (nbatch x nstate).
   struct RolloutInput initial_state;
@@ -529,15 +588,110 @@ typedef struct RolloutRequest {
   // Rollouts that a thread takes at a time; 0 for the library's choice. The
   // results do not depend on it.
   size_t chunk_size;
+  // Requests of a higher priority are taken up first, and the pool's threads leave
+  // others for them when they have ended a rollout. Among equals they go where the
+  // fewest threads are. 0 is the usual one.
+  int32_t priority;
+  // ROLLOUT_REQUEST_ATTENDED, or 0. For rollout_run it says nothing: the caller of that
+  // works in any case.
+  uint32_t flags;
+  // The time that the request has, in nanoseconds from the call on; 0 for no limit. When
+  // it is up, each thread ends its rollout after the step that it is in, and begins no
+  // other one: the outcomes say which steps are valid, and which rollouts were not
+  // started. Costs one reading of the clock for each step (some 20 ns).
+  uint64_t budget_ns;
+  // The same as a time of rollout_clock_ns(); 0 for none. The earlier of the two counts.
+  // If it has passed already, no step is made.
+  uint64_t deadline_ns;
 } RolloutRequest;
+
+// How far a request has come. The layout of this struct is fixed.
+typedef struct RolloutProgress {
+  // Rollouts that have ended, however they did.
+  uint64_t rollouts;
+  // Steps that were made, those that failed included.
+  uint64_t steps;
+  // Rollouts of the request.
+  uint64_t nbatch;
+  // Steps of each of its rollouts, if nothing ends it early.
+  uint64_t nstep;
+} RolloutProgress;
 
 #ifdef __cplusplus
 extern "C" {
 #endif // __cplusplus
 
+// The time now in nanoseconds, for the `deadline_ns` of a request. It is that of
+// CLOCK_MONOTONIC, and so of std::chrono::steady_clock and Python's time.monotonic_ns().
+// Costs some 20 ns.
+uint64_t rollout_clock_ns(void);
+
 // The name of a status, such as "null pointer"; "unknown status" for a number
 // that is none. Never NULL, and valid for as long as the library is loaded.
 const char *rollout_status_name(int32_t status);
+
+// Makes a group of tasks on a pool and writes its handle to `*group`. Costs less than a
+// microsecond; starts no thread.
+//
+// Errors: NULL_POINTER, MISALIGNED. `*group` is written only on success.
+//
+// The caller promises:
+// `pool` is NULL or a live handle; `group` is NULL or points to a place for a handle;
+// `error` is NULL or an error object.
+RolloutStatus rollout_group_create(struct RolloutPool *pool,
+                                   struct RolloutGroup **group,
+                                   struct RolloutError *error);
+
+// Ends a group. Does nothing for NULL. It waits for nothing: tasks that were scheduled
+// are run by the pool all the same. But for calls that have begun, nobody may use the
+// handle any more, its tasks included.
+//
+// The caller promises:
+// `group` is NULL or a handle that has not been destroyed.
+void rollout_group_destroy(struct RolloutGroup *group);
+
+// As rollout_pool_schedule, counted in the group.
+//
+// Errors: NULL_POINTER, MISALIGNED.
+//
+// The caller promises:
+// `group` is NULL or a live handle; `task(user)` can be called from any thread,
+// until it has run.
+RolloutStatus rollout_group_schedule(struct RolloutGroup *group,
+                                     RolloutTask task,
+                                     void *user,
+                                     struct RolloutError *error);
+
+// Writes the number of the group's tasks completed since its last reset to `*count`. What
+// the counted tasks wrote is visible to the caller.
+//
+// Errors: NULL_POINTER, MISALIGNED.
+//
+// The caller promises:
+// `group` is NULL or a live handle; the other pointers are NULL or valid.
+RolloutStatus rollout_group_count(const struct RolloutGroup *group,
+                                  uint64_t *count,
+                                  struct RolloutError *error);
+
+// Sets the group's count of completed tasks to zero.
+//
+// Errors: NULL_POINTER, MISALIGNED.
+//
+// The caller promises:
+// `group` is NULL or a live handle, `error` is NULL or an error object.
+RolloutStatus rollout_group_reset_count(struct RolloutGroup *group, struct RolloutError *error);
+
+// Waits until the group's count of completed tasks is at least `value`. What the counted
+// tasks wrote is visible afterwards. Any number of threads may wait at once.
+//
+// Errors: NULL_POINTER, MISALIGNED; WOULD_DEADLOCK and TASK_PANICKED as for
+// rollout_pool_wait_count, for the group's tasks.
+//
+// The caller promises:
+// `group` is NULL or a live handle, `error` is NULL or an error object.
+RolloutStatus rollout_group_wait_count(struct RolloutGroup *group,
+                                       uint64_t value,
+                                       struct RolloutError *error);
 
 // Runs `call(user)`, in which the host calls the engine, as the library runs the
 // engine's own functions: an error inside the engine (mju_error) ends `call` by a jump
@@ -590,10 +744,21 @@ RolloutStatus rollout_pool_create(int32_t nthread,
                                   struct RolloutPool **pool,
                                   struct RolloutError *error);
 
-// Ends a pool: runs the tasks that were scheduled, and those that they schedule,
-// then ends its threads and waits for them. Does nothing for NULL. But for those
-// tasks, nobody may use the pool any more. Called by a task of this very pool it
-// cannot wait: then no other task may use the handle any more either.
+// Ends a pool. Does nothing for NULL. What is in flight has a defined end:
+//
+// * Tasks that were scheduled are run, those of groups and those that they schedule
+//   included. They may use the pool, and run requests on it, to their end.
+// * Requests are cancelled: those of tickets that were submitted, and those of
+//   rollout_run in other threads than tasks. Each ends after the step that its threads
+//   are in, and who waits for it is told CANCELLED.
+// * The pool's threads are ended and waited for.
+//
+// But for those tasks, nobody may begin another call with the handle. Calls that have
+// begun (rollout_run, rollout_pool_wait_count, rollout_ticket_wait) end as described.
+// Tickets and groups outlive the pool, and are still to be released and destroyed.
+//
+// Called inside this very pool, by one of its tasks or in a callback of a rollout, it
+// cannot wait: the pool ends by itself then, and no task may use the handle any more.
 //
 // The caller promises:
 // `pool` is NULL or a handle that has not been destroyed.
@@ -629,7 +794,9 @@ RolloutStatus rollout_pool_schedule(struct RolloutPool *pool,
                                     struct RolloutError *error);
 
 // Writes the number of tasks completed since the last reset to `*count`. What
-// the counted tasks wrote is visible to the caller.
+// the counted tasks wrote is visible to the caller. There is one count for the pool,
+// which all who schedule on it share; a RolloutGroup has one of its own, and its tasks
+// are counted there only. Requests are not counted.
 //
 // Errors: NULL_POINTER, MISALIGNED.
 //
@@ -640,7 +807,7 @@ RolloutStatus rollout_pool_count(const struct RolloutPool *pool,
                                  struct RolloutError *error);
 
 // Sets the count of completed tasks to zero. There is one count for the pool:
-// threads that share a pool must agree on who resets it.
+// threads that share a pool must agree on who resets it, or have a RolloutGroup each.
 //
 // Errors: NULL_POINTER.
 //
@@ -651,15 +818,33 @@ RolloutStatus rollout_pool_reset_count(struct RolloutPool *pool, struct RolloutE
 // Waits until the count of completed tasks is at least `value`. What the counted
 // tasks wrote is visible afterwards. Any number of threads may wait at once.
 //
-// Errors: NULL_POINTER; WOULD_DEADLOCK at once, from a task of the same pool or
-// where a pool without threads has run too few tasks; TASK_PANICKED after the
-// wait.
+// Errors: NULL_POINTER; WOULD_DEADLOCK at once, inside the same pool (in one of its
+// tasks, or in a callback of a rollout) or where a pool without threads has run too few
+// tasks, and when a pool ends that has run too few; TASK_PANICKED after the wait.
 //
 // The caller promises:
 // `pool` is NULL or a live handle, `error` is NULL or an error object.
 RolloutStatus rollout_pool_wait_count(struct RolloutPool *pool,
                                       uint64_t value,
                                       struct RolloutError *error);
+
+// Writes what each of the pool's threads has done to `stats`, in the order of their ids.
+// What callers have done, inside rollout_run and rollout_ticket_wait, is not in it. The
+// times go on while a thread works; the counts are those of the work that it has left,
+// which for rollouts is when it leaves their request.
+//
+// The numbers are read one after the other while the threads go on, and publish nothing
+// of what the threads have written. Costs some nanoseconds for each thread.
+//
+// Errors: NULL_POINTER, MISALIGNED; WRONG_SIZE if `count` is not the number of threads.
+//
+// The caller promises:
+// `pool` is NULL or a live handle; `stats` is NULL or has room for `count` structs;
+// `error` is NULL or an error object.
+RolloutStatus rollout_pool_stats(const struct RolloutPool *pool,
+                                 struct RolloutWorkerStats *stats,
+                                 size_t count,
+                                 struct RolloutError *error);
 
 // Runs all rollouts of a request and returns when they are done. The calling
 // thread takes one of the request's data and works; the pool's threads take the
@@ -682,8 +867,13 @@ RolloutStatus rollout_pool_wait_count(struct RolloutPool *pool,
 // Everything is checked first; a request that is refused has changed nothing,
 // and the error's text names the argument.
 //
-// Errors: ROLLOUTS_FAILED after the run; all statuses from 100 to 199; BUSY;
-// NO_THREAD; PANIC.
+// When the request's time is up (`budget_ns`, `deadline_ns`) the call returns within a
+// step of each thread, with OUT_OF_TIME unless all rollouts had ended; so it does, with
+// CANCELLED, when the pool is destroyed meanwhile. What was done is in the outcomes, and
+// its rows are as good as ever.
+//
+// Errors: ROLLOUTS_FAILED, CANCELLED and OUT_OF_TIME after the run; all statuses from 100
+// to 199; BUSY; NO_THREAD; PANIC.
 //
 // The caller promises:
 // `pool` is NULL or a live handle. `request` is NULL or a request whose pointers
@@ -695,6 +885,111 @@ RolloutStatus rollout_pool_wait_count(struct RolloutPool *pool,
 RolloutStatus rollout_run(struct RolloutPool *pool,
                           const struct RolloutRequest *request,
                           struct RolloutError *error);
+
+// Hands a request to the pool, writes its ticket to `*ticket`, and returns. The pool's
+// threads begin with it at once, as many as it has data. With a pool of 0 threads, and
+// where all threads have other work, it runs in those that wait for it
+// (rollout_ticket_wait). Any number of threads may submit at once, and any number of
+// requests may be in flight, of different engines, models and sizes, each with data of
+// its own: the threads spread over them evenly (`priority`), and each ends on its own.
+//
+// The struct `request`, the engine table and the lists of models and data are copied: they
+// may go away after the call. The arrays that it names (inputs, outputs, outcomes,
+// messages), and the models and data themselves, must stay until the request is done, and
+// nobody else may use the data and the outputs or change the inputs and models.
+//
+// Everything is checked as by rollout_run, at once: a request that is refused has changed
+// nothing, and there is no ticket to release. The results are those of rollout_run, bit
+// for bit. Costs a microsecond or so, and a wake-up of each thread that sleeps and can
+// take part (some 10 microseconds each; ROLLOUT_REQUEST_ATTENDED).
+//
+// Errors: all statuses from 100 to 199; BUSY. `*ticket` is written only on success. What
+// comes of the rollouts is told by rollout_ticket_wait.
+//
+// The caller promises:
+// As for `rollout_run`, but until the request is done, but for what is copied: that does
+// not change during the call. `ticket` is NULL or points to a place for a handle. The
+// engine's functions can be called as long as the ticket has not been released.
+RolloutStatus rollout_submit(struct RolloutPool *pool,
+                             const struct RolloutRequest *request,
+                             struct RolloutTicket **ticket,
+                             struct RolloutError *error);
+
+// Waits until a request is done, at most for `timeout_ns` nanoseconds, and tells what came
+// of it. A negative timeout waits for ever, 0 only looks. What the rollouts wrote is
+// visible afterwards.
+//
+// The waiting thread works on the rollouts too while one of the request's data is free, so
+// with a pool of 0 threads this is where they run. It returns within a step after the time:
+// a rollout that it was in the middle of goes on where it was, on whichever thread comes
+// next, with the same bits. So a thread that has other things to do, such as signals to
+// handle, calls this again and again with a timeout of some milliseconds. (A timeout of 0
+// makes no step: with a pool of 0 threads a request that is only looked at does not go on.)
+//
+// Any number of threads may wait at once, and may ask again when it is done: the status and
+// the error object are the same each time.
+//
+// Errors: TIMEOUT if it is not done in time; else what rollout_run would give:
+// ROLLOUTS_FAILED, CANCELLED, OUT_OF_TIME, NO_THREAD, PANIC. NULL_POINTER, MISALIGNED.
+// WOULD_DEADLOCK at once, if it is not done and the calling thread is inside the same pool
+// (in one of its tasks, or in a callback of a rollout) and would wait.
+//
+// The caller promises:
+// `ticket` is NULL or a live handle, `error` is NULL or an error object.
+RolloutStatus rollout_ticket_wait(struct RolloutTicket *ticket,
+                                  int64_t timeout_ns,
+                                  struct RolloutError *error);
+
+// Ends a request early: each thread ends its rollout after the step that it is in, and
+// begins no other one. Returns at once; rollout_ticket_wait waits for the end, and says
+// CANCELLED, unless all rollouts had ended by themselves. May be called from any thread
+// and in any callback, and does nothing when the request is done.
+//
+// Errors: NULL_POINTER, MISALIGNED.
+//
+// The caller promises:
+// `ticket` is NULL or a live handle, `error` is NULL or an error object.
+RolloutStatus rollout_ticket_cancel(struct RolloutTicket *ticket, struct RolloutError *error);
+
+// Writes 1 to `*done` if the request is done, and 0 if it is not. If it is, what the
+// rollouts wrote is visible to the caller. Returns at once.
+//
+// Errors: NULL_POINTER, MISALIGNED.
+//
+// The caller promises:
+// `ticket` is NULL or a live handle; the other pointers are NULL or valid.
+RolloutStatus rollout_ticket_done(const struct RolloutTicket *ticket,
+                                  int32_t *done,
+                                  struct RolloutError *error);
+
+// Writes how far the request has come to `*progress`. The numbers grow while it is in
+// flight, and publish nothing of what the rollouts have written. Returns at once; costs
+// some nanoseconds for each of the request's data.
+//
+// Errors: NULL_POINTER, MISALIGNED.
+//
+// The caller promises:
+// `ticket` is NULL or a live handle; the other pointers are NULL or valid.
+RolloutStatus rollout_ticket_progress(const struct RolloutTicket *ticket,
+                                      struct RolloutProgress *progress,
+                                      struct RolloutError *error);
+
+// Ends a ticket: cancels the request if it is in flight, waits until it is done, which
+// takes at most the step that each thread is in, and frees it. Afterwards the request's
+// arrays, models and data may go away. Does nothing for NULL. Threads that wait for the
+// ticket meanwhile are told CANCELLED; but for calls that have begun, nobody may use the
+// handle any more.
+//
+// It may be called inside the pool, but not in a callback of the ticket's own rollouts,
+// which would wait for itself: there it is WOULD_DEADLOCK, and nothing has happened. (Two
+// callbacks that release each other's tickets do wait for ever.)
+//
+// Errors: MISALIGNED; WOULD_DEADLOCK.
+//
+// The caller promises:
+// `ticket` is NULL or a handle that has not been released, `error` is NULL or an error
+// object.
+RolloutStatus rollout_ticket_release(struct RolloutTicket *ticket, struct RolloutError *error);
 
 // The version of the ABI of the loaded library. It grows when a change would
 // break a host that was compiled earlier; new functions, and new fields at the

@@ -7,10 +7,15 @@ use std::sync::atomic::{AtomicI32, AtomicPtr, Ordering};
 use std::{mem, ptr};
 
 use rollout::{
-    ROLLOUT_ERROR_TEXT_SIZE, ROLLOUT_NTHREAD_DEFAULT, RolloutError, RolloutInput, RolloutOutput,
-    RolloutPool, RolloutRequest, RolloutStatus, rollout_guard, rollout_pool_count,
-    rollout_pool_create, rollout_pool_destroy, rollout_pool_num_threads, rollout_pool_reset_count,
-    rollout_pool_schedule, rollout_pool_wait_count, rollout_run,
+    ROLLOUT_ERROR_TEXT_SIZE, ROLLOUT_NTHREAD_DEFAULT, ROLLOUT_REQUEST_ATTENDED, RolloutError,
+    RolloutGroup, RolloutInput, RolloutOutput, RolloutPool, RolloutProgress, RolloutRequest,
+    RolloutStatus, RolloutTicket, RolloutWorkerStats, rollout_group_count, rollout_group_create,
+    rollout_group_destroy, rollout_group_reset_count, rollout_group_schedule,
+    rollout_group_wait_count, rollout_guard, rollout_pool_count, rollout_pool_create,
+    rollout_pool_destroy, rollout_pool_num_threads, rollout_pool_reset_count,
+    rollout_pool_schedule, rollout_pool_stats, rollout_pool_wait_count, rollout_run,
+    rollout_submit, rollout_ticket_cancel, rollout_ticket_done, rollout_ticket_progress,
+    rollout_ticket_release, rollout_ticket_wait,
 };
 use rollout_core::simulator::Fixed;
 use rollout_core::{
@@ -119,6 +124,10 @@ impl Host {
             nmessage: self.messages.len(),
             message_size: MESSAGE_SIZE,
             chunk_size: 0,
+            priority: 0,
+            flags: 0,
+            budget_ns: 0,
+            deadline_ns: 0,
         }
     }
 
@@ -128,6 +137,23 @@ impl Host {
         // this host's, or null, misaligned, or of a size that is refused unread,
         // which is what the tests are about.
         unsafe { rollout_run(self.pool, request, &mut self.error) }
+    }
+
+    /// Submits a valid request of this host.
+    fn submit(&mut self, request: &RolloutRequest) -> *mut RolloutTicket {
+        let mut ticket = ptr::null_mut();
+        // SAFETY: all that it names is this host's, which releases the ticket.
+        let status = unsafe { rollout_submit(self.pool, request, &mut ticket, &mut self.error) };
+        assert_eq!(status, RolloutStatus::Ok, "{}", self.text());
+        ticket
+    }
+
+    fn group(&mut self) -> *mut RolloutGroup {
+        let mut group = ptr::null_mut();
+        // SAFETY: a live pool, and a place for a handle.
+        let status = unsafe { rollout_group_create(self.pool, &mut group, &mut self.error) };
+        assert_eq!(status, RolloutStatus::Ok, "{}", self.text());
+        group
     }
 
     /// What the last call said.
@@ -186,6 +212,21 @@ fn text(error: &RolloutError) -> String {
     text.to_str().unwrap().to_owned()
 }
 
+/// What no call writes.
+const NO_PROGRESS: RolloutProgress = RolloutProgress {
+    rollouts: 7,
+    steps: 7,
+    nbatch: 7,
+    nstep: 7,
+};
+const NO_STATS: RolloutWorkerStats = RolloutWorkerStats {
+    busy_ns: 7,
+    idle_ns: 7,
+    tasks: 7,
+    rollouts: 7,
+    steps: 7,
+};
+
 /// A struct of a host that was compiled with a later header.
 #[repr(C)]
 struct Later<T> {
@@ -215,10 +256,17 @@ fn r10_every_entry_refuses_null_at_once() {
     let mut host = Host::new(1);
     let request = host.request();
     let (pool, null) = (host.pool, ptr::null_mut());
-    let (mut nthread, mut count) = (7, 7);
+    let (no_ticket, no_group) = (ptr::null_mut(), ptr::null_mut());
+    let ticket = host.submit(&request);
+    let group = host.group();
+    let (mut nthread, mut count, mut done) = (7, 7, 7);
+    let (mut progress, mut stats) = (NO_PROGRESS, NO_STATS);
+    let (mut new_ticket, mut new_group) = (ptr::null_mut(), ptr::null_mut());
+    // For several closures.
+    let (to_count, to_ticket) = (&raw mut count, &raw mut new_ticket);
     type Call<'a> = &'a mut dyn FnMut(*mut RolloutError) -> RolloutStatus;
     // SAFETY: here and in the other lines, each pointer is null or valid.
-    let calls: [(&str, &str, Call<'_>); 13] = unsafe {
+    let calls: [(&str, &str, Call<'_>); 32] = unsafe {
         [
             ("rollout_pool_create", "pool", &mut |e| {
                 rollout_pool_create(1, ptr::null_mut(), e)
@@ -236,7 +284,7 @@ fn r10_every_entry_refuses_null_at_once() {
                 rollout_pool_schedule(pool, None, ptr::null_mut(), e)
             }),
             ("rollout_pool_count", "pool", &mut |e| {
-                rollout_pool_count(null, &mut count, e)
+                rollout_pool_count(null, to_count, e)
             }),
             ("rollout_pool_count", "count", &mut |e| {
                 rollout_pool_count(pool, ptr::null_mut(), e)
@@ -252,6 +300,63 @@ fn r10_every_entry_refuses_null_at_once() {
             }),
             ("rollout_run", "request", &mut |e| {
                 rollout_run(pool, ptr::null(), e)
+            }),
+            ("rollout_pool_stats", "pool", &mut |e| {
+                rollout_pool_stats(null, &mut stats, 1, e)
+            }),
+            ("rollout_pool_stats", "stats", &mut |e| {
+                rollout_pool_stats(pool, ptr::null_mut(), 1, e)
+            }),
+            ("rollout_submit", "pool", &mut |e| {
+                rollout_submit(null, &request, to_ticket, e)
+            }),
+            ("rollout_submit", "request", &mut |e| {
+                rollout_submit(pool, ptr::null(), to_ticket, e)
+            }),
+            ("rollout_submit", "ticket", &mut |e| {
+                rollout_submit(pool, &request, ptr::null_mut(), e)
+            }),
+            ("rollout_ticket_wait", "ticket", &mut |e| {
+                rollout_ticket_wait(no_ticket, 0, e)
+            }),
+            ("rollout_ticket_cancel", "ticket", &mut |e| {
+                rollout_ticket_cancel(no_ticket, e)
+            }),
+            ("rollout_ticket_done", "ticket", &mut |e| {
+                rollout_ticket_done(no_ticket, &mut done, e)
+            }),
+            ("rollout_ticket_done", "done", &mut |e| {
+                rollout_ticket_done(ticket, ptr::null_mut(), e)
+            }),
+            ("rollout_ticket_progress", "ticket", &mut |e| {
+                rollout_ticket_progress(no_ticket, &mut progress, e)
+            }),
+            ("rollout_ticket_progress", "progress", &mut |e| {
+                rollout_ticket_progress(ticket, ptr::null_mut(), e)
+            }),
+            ("rollout_group_create", "pool", &mut |e| {
+                rollout_group_create(null, &mut new_group, e)
+            }),
+            ("rollout_group_create", "group", &mut |e| {
+                rollout_group_create(pool, ptr::null_mut(), e)
+            }),
+            ("rollout_group_schedule", "group", &mut |e| {
+                rollout_group_schedule(no_group, Some(nothing), ptr::null_mut(), e)
+            }),
+            ("rollout_group_schedule", "task", &mut |e| {
+                rollout_group_schedule(group, None, ptr::null_mut(), e)
+            }),
+            ("rollout_group_count", "group", &mut |e| {
+                rollout_group_count(no_group, to_count, e)
+            }),
+            ("rollout_group_count", "count", &mut |e| {
+                rollout_group_count(group, ptr::null_mut(), e)
+            }),
+            ("rollout_group_reset_count", "group", &mut |e| {
+                rollout_group_reset_count(no_group, e)
+            }),
+            ("rollout_group_wait_count", "group", &mut |e| {
+                rollout_group_wait_count(no_group, 0, e)
             }),
             ("rollout_guard", "engine", &mut |e| {
                 rollout_guard(ptr::null(), Some(nothing), ptr::null_mut(), e)
@@ -274,13 +379,30 @@ fn r10_every_entry_refuses_null_at_once() {
         );
         called.insert(function.to_owned());
     }
-    assert_eq!((nthread, count), (7, 7));
+    assert_eq!((nthread, count, done), (7, 7, 7));
+    assert_eq!((progress, stats), (NO_PROGRESS, NO_STATS));
+    assert!(new_ticket.is_null() && new_group.is_null());
+    // SAFETY: both are live, and not used any more.
+    unsafe {
+        let status = rollout_ticket_release(ticket, ptr::null_mut());
+        assert_eq!(status, RolloutStatus::Ok);
+        rollout_group_destroy(group);
+    }
 
-    // The one entry that does nothing with NULL, and those that take no pointer.
+    // The entries that do nothing with NULL, and those that take no pointer.
     // SAFETY: nothing is destroyed.
-    unsafe { rollout_pool_destroy(ptr::null_mut()) };
+    unsafe {
+        rollout_pool_destroy(ptr::null_mut());
+        rollout_group_destroy(ptr::null_mut());
+        let mut error = error_object();
+        let status = rollout_ticket_release(ptr::null_mut(), &mut error);
+        assert_eq!((status, error.status), (RolloutStatus::Ok, 0));
+    }
     let rest = [
         "rollout_pool_destroy",
+        "rollout_group_destroy",
+        "rollout_ticket_release",
+        "rollout_clock_ns",
         "rollout_default_nthread",
         "rollout_worker_id",
         "rollout_abi_version",
@@ -370,6 +492,11 @@ fn r04_wrong_sizes_and_options_are_refused() {
         (S::BadOption, "fill", |r| r.fill = -1),
         (S::BadOption, "fill", |r| r.fill = i32::MIN),
         (S::BadOption, "fill", |r| r.fill = i32::MAX),
+        (S::BadOption, "flags", |r| r.flags = 2),
+        (S::BadOption, "flags", |r| r.flags = u32::MAX),
+        (S::BadOption, "flags", |r| {
+            r.flags = 1 << 31 | ROLLOUT_REQUEST_ATTENDED
+        }),
         (S::Misaligned, "engine", |r| {
             r.engine = r.engine.wrapping_byte_add(4)
         }),

@@ -8,8 +8,9 @@ use std::process::Command;
 use std::{env, fs, mem};
 
 use rollout::{
-    ROLLOUT_ABI_VERSION, ROLLOUT_ERROR_TEXT_SIZE, ROLLOUT_NTHREAD_DEFAULT, RolloutError,
-    RolloutInput, RolloutOutput, RolloutRequest, RolloutStatus, rollout_abi_version,
+    ROLLOUT_ABI_VERSION, ROLLOUT_ERROR_TEXT_SIZE, ROLLOUT_NTHREAD_DEFAULT,
+    ROLLOUT_REQUEST_ATTENDED, RolloutError, RolloutInput, RolloutOutput, RolloutProgress,
+    RolloutRequest, RolloutStatus, RolloutWorkerStats, rollout_abi_version, rollout_clock_ns,
     rollout_default_nthread, rollout_status_name, rollout_version, rollout_worker_id,
 };
 use rollout_core::engine::{
@@ -55,6 +56,7 @@ fn statuses() -> Vec<(&'static str, i32)> {
         Unsupported, "ROLLOUT_STATUS_UNSUPPORTED", 111;
         Busy, "ROLLOUT_STATUS_BUSY", 200;
         WouldDeadlock, "ROLLOUT_STATUS_WOULD_DEADLOCK", 201;
+        Timeout, "ROLLOUT_STATUS_TIMEOUT", 202;
         NoThread, "ROLLOUT_STATUS_NO_THREAD", 300;
         Panic, "ROLLOUT_STATUS_PANIC", 400;
         TaskPanicked, "ROLLOUT_STATUS_TASK_PANICKED", 401;
@@ -89,6 +91,7 @@ fn constants() -> BTreeSet<String> {
         ("ROLLOUT_MODEL_UNRESETTABLE_STATE", MODEL_UNRESETTABLE_STATE as i32),
         ("ROLLOUT_DATA_ENGINE_THREADS", DATA_ENGINE_THREADS as i32),
         ("ROLLOUT_HOOKS_RETIRE_THREAD", HOOKS_RETIRE_THREAD as i32),
+        ("ROLLOUT_REQUEST_ATTENDED", ROLLOUT_REQUEST_ATTENDED as i32),
     ]);
     all.into_iter().map(|(name, number)| format!("{name} = {number}")).collect()
 }
@@ -144,8 +147,10 @@ fn layouts() -> BTreeSet<String> {
         RolloutRequest {
             size, engine, models, nmodel, data, ndata, nbatch, nstep, control_spec, fill,
             initial_state, initial_warmstart, control, state, sensordata, outcomes, noutcome,
-            messages, nmessage, message_size, chunk_size
+            messages, nmessage, message_size, chunk_size, priority, flags, budget_ns, deadline_ns
         }
+        RolloutProgress { rollouts, steps, nbatch, nstep }
+        RolloutWorkerStats { busy_ns, idle_ns, tasks, rollouts, steps }
     }
 }
 
@@ -362,6 +367,8 @@ fn versions_and_names() {
     assert_eq!(rollout_abi_version(), ROLLOUT_ABI_VERSION);
     assert_eq!(rollout_worker_id(), -1);
     assert!(rollout_default_nthread() >= 1);
+    let times = [(); 3].map(|()| rollout_clock_ns());
+    assert!(times.is_sorted() && times[0] > 0, "{times:?}");
     // SAFETY: texts that live as long as the library.
     let version = unsafe { CStr::from_ptr(rollout_version()) };
     assert_eq!(version.to_str(), Ok(env!("CARGO_PKG_VERSION")));

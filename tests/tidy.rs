@@ -7,8 +7,9 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 /// Exports that cannot fail, and so need no boundary.
-const INFALLIBLE: [&str; 5] = [
+const INFALLIBLE: [&str; 6] = [
     "rollout_abi_version",
+    "rollout_clock_ns",
     "rollout_default_nthread",
     "rollout_status_name",
     "rollout_version",

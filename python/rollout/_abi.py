@@ -32,16 +32,25 @@ FILL_UNTOUCHED = 2
 
 MODEL_HIDDEN_STATE = 1 << 0
 HOOKS_RETIRE_THREAD = 1 << 0
+REQUEST_ATTENDED = 1 << 0
 
+STATUS_OK = 0
 STATUS_ROLLOUTS_FAILED = 1
+STATUS_CANCELLED = 2
+STATUS_OUT_OF_TIME = 3
 STATUS_OVERLAP = 109
 STATUS_REFUSED = range(100, 200)
+STATUS_BUSY = 200
+STATUS_WOULD_DEADLOCK = 201
+STATUS_TIMEOUT = 202
 
 OUTCOME_COMPLETED = 0
 OUTCOME_WARNED = 1
 OUTCOME_DIVERGED = 2
 OUTCOME_ENGINE_ERROR = 10
 OUTCOME_NOT_STARTED = 30
+OUTCOME_CANCELLED = 31
+OUTCOME_OUT_OF_TIME = 32
 
 
 class Hooks(Structure):
@@ -168,6 +177,33 @@ class Request(Structure):
         ("nmessage", c_size_t),
         ("message_size", c_size_t),
         ("chunk_size", c_size_t),
+        ("priority", c_int32),
+        ("flags", c_uint32),
+        ("budget_ns", c_uint64),
+        ("deadline_ns", c_uint64),
+    ]
+
+
+class Progress(Structure):
+    """RolloutProgress."""
+
+    _fields_ = [
+        ("rollouts", c_uint64),
+        ("steps", c_uint64),
+        ("nbatch", c_uint64),
+        ("nstep", c_uint64),
+    ]
+
+
+class WorkerStats(Structure):
+    """RolloutWorkerStats."""
+
+    _fields_ = [
+        ("busy_ns", c_uint64),
+        ("idle_ns", c_uint64),
+        ("tasks", c_uint64),
+        ("rollouts", c_uint64),
+        ("steps", c_uint64),
     ]
 
 
@@ -191,7 +227,22 @@ PROTOTYPES: dict[str, tuple[Any, list[Any]]] = {
     "rollout_version": (c_char_p, []),
     "rollout_pool_create": (c_int32, [c_int32, POINTER(c_void_p), POINTER(Error)]),
     "rollout_pool_destroy": (None, [c_void_p]),
+    "rollout_pool_num_threads": (c_int32, [c_void_p, POINTER(c_int32), POINTER(Error)]),
+    "rollout_pool_stats": (
+        c_int32,
+        [c_void_p, POINTER(WorkerStats), c_size_t, POINTER(Error)],
+    ),
     "rollout_run": (c_int32, [c_void_p, POINTER(Request), POINTER(Error)]),
+    "rollout_submit": (
+        c_int32,
+        [c_void_p, POINTER(Request), POINTER(c_void_p), POINTER(Error)],
+    ),
+    "rollout_ticket_wait": (c_int32, [c_void_p, c_int64, POINTER(Error)]),
+    "rollout_ticket_cancel": (c_int32, [c_void_p, POINTER(Error)]),
+    "rollout_ticket_done": (c_int32, [c_void_p, POINTER(c_int32), POINTER(Error)]),
+    "rollout_ticket_progress": (c_int32, [c_void_p, POINTER(Progress), POINTER(Error)]),
+    "rollout_ticket_release": (c_int32, [c_void_p, POINTER(Error)]),
+    "rollout_clock_ns": (c_uint64, []),
 }
 
 # The same for what is called with the interpreter's lock held, for Python alone.

@@ -23,6 +23,10 @@ class Status(enum.IntEnum):
     """MuJoCo reported an error."""
     NOT_STARTED = _abi.OUTCOME_NOT_STARTED
     """The rollout was not run, and nothing of it was written."""
+    CANCELLED = _abi.OUTCOME_CANCELLED
+    """The call was cancelled in the middle of the rollout."""
+    OUT_OF_TIME = _abi.OUTCOME_OUT_OF_TIME
+    """The call's time was up in the middle of the rollout."""
 
 
 class Outcomes:
@@ -33,7 +37,7 @@ class Outcomes:
     warning: npt.NDArray[np.int32]
     """The kind of the warning that ended it (`mujoco.mjtWarning`), or -1."""
     steps: npt.NDArray[np.uint64]
-    """Its valid steps: those before the one that warned or failed."""
+    """Its valid steps: those before the one that warned or failed, or before the call's end."""
     message: npt.NDArray[np.bytes_]
     """MuJoCo's words for the warning or error, empty where there is none."""
 

@@ -253,6 +253,13 @@ impl<'a> Request<'a> {
         })
     }
 
+    /// Copies the lists of models and data, so that nothing of those that the request was
+    /// made with is used any more.
+    pub fn own_lists(&mut self) {
+        self.models.to_mut();
+        self.data.to_mut();
+    }
+
     /// Number of rollouts.
     pub fn nbatch(&self) -> usize {
         self.nbatch

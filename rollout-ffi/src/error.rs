@@ -26,8 +26,9 @@ pub enum RolloutStatus {
     /// object `index` is the first of them, `text` the engine's reason for it in the
     /// engine's own words, and `nfailed` their number.
     RolloutsFailed = 1,
-    /// The request was cancelled before all of its rollouts had ended; the outcomes say
-    /// what was done. `nfailed` and `index` as for ROLLOUTS_FAILED.
+    /// The request was cancelled, by rollout_ticket_cancel or by the end of its pool,
+    /// before all of its rollouts had ended; the outcomes say what was done. `nfailed` and
+    /// `index` as for ROLLOUTS_FAILED.
     Cancelled = 2,
     /// The request's time was up before all of its rollouts had ended; the outcomes say
     /// what was done. `nfailed` and `index` as for ROLLOUTS_FAILED.
@@ -60,12 +61,17 @@ pub enum RolloutStatus {
     /// A data is in use by another request in flight, in any pool of this library
     /// (of this copy of it, should a process have loaded two).
     Busy = 200,
-    /// The wait could never end: it was asked for by a task of the same pool, or
-    /// the pool has no threads.
+    /// The wait could never end: it was asked for inside the same pool, by one of its
+    /// tasks or in a callback of one of its rollouts, or no thread is left or was ever
+    /// there to do what is waited for.
     WouldDeadlock = 201,
-    /// The system refused to start a thread. From rollout_run: one that was needed after
-    /// an engine error (ROLLOUT_HOOKS_RETIRE_THREAD). The rollouts that nobody could run
-    /// are "not started" in their outcomes; the others have been run.
+    /// The request is not done yet. Nothing is lost: it goes on, and can be waited for
+    /// again.
+    Timeout = 202,
+    /// The system refused to start a thread. From rollout_run and rollout_ticket_wait: one
+    /// that was needed after an engine error (ROLLOUT_HOOKS_RETIRE_THREAD). The rollouts
+    /// that nobody could run are "not started" in their outcomes, or "cancelled" if they
+    /// had begun; the others have been run.
     NoThread = 300,
     /// A part of the library panicked: a fault of the library. Rollouts that it
     /// hit are "not started" in their outcomes, though rows may have been written;
@@ -128,6 +134,7 @@ pub extern "C" fn rollout_status_name(status: i32) -> *const c_char {
         s if s == S::Unsupported as i32 => c"unsupported",
         s if s == S::Busy as i32 => c"busy",
         s if s == S::WouldDeadlock as i32 => c"would deadlock",
+        s if s == S::Timeout as i32 => c"timeout",
         s if s == S::NoThread as i32 => c"no thread",
         s if s == S::Panic as i32 => c"panic",
         s if s == S::TaskPanicked as i32 => c"task panicked",
@@ -174,10 +181,19 @@ impl Failure {
     }
 
     /// Rollouts of a request that was run have failed.
-    pub(crate) fn of_rollouts(first: FirstFailed, nfailed: usize) -> Self {
+    fn of_rollouts(first: FirstFailed, nfailed: usize) -> Self {
         Self {
             nfailed: i32::try_from(nfailed).unwrap_or(i32::MAX),
             ..Self::new(RolloutStatus::RolloutsFailed, first.reason).at(first.rollout)
+        }
+    }
+
+    /// What a host is told of a request that is done.
+    pub(crate) fn check_run(result: Result<Tally, RunError>) -> Result<(), Self> {
+        let tally = result?;
+        match tally.first_failed {
+            None => Ok(()),
+            Some(first) => Err(Self::of_rollouts(first, tally.failed)),
         }
     }
 
@@ -239,8 +255,8 @@ impl From<WaitError> for Failure {
 }
 
 /// Runs the body of an exported function: no panic leaves it, no jump of an engine
-/// whose callback called it crosses it, and what went wrong goes to the error object. An error object that is unusable is itself a
-/// refused argument, found before the body runs.
+/// whose callback called it crosses it, and what went wrong goes to the error object. An
+/// error object that is unusable is itself a refused argument, found before the body runs.
 ///
 /// # Safety
 ///

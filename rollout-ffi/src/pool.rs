@@ -2,18 +2,21 @@
 
 use std::ffi::c_void;
 use std::ptr;
+use std::sync::Arc;
+use std::time::Duration;
 
 use rollout_core::array::check_pointer;
 use rollout_core::{Error, ErrorKind};
-use rollout_pool::{Pool, default_nthread, worker_id};
+use rollout_pool::{Pool, WorkerStats, default_nthread, worker_id};
 
 use crate::error::{Failure, RolloutError, RolloutStatus, boundary};
 
 /// A pool of threads. The host owns it: made by `rollout_pool_create`, ended by
 /// `rollout_pool_destroy`. Between the two, any number of threads may use it at
 /// once.
+// Each call keeps the pool for itself, so that it may be destroyed meanwhile.
 #[derive(Debug)]
-pub struct RolloutPool(Pool);
+pub struct RolloutPool(Arc<Pool>);
 
 /// A task: `function(user)` runs on one of the pool's threads. It must return:
 /// neither a C++ exception nor a longjmp may leave it.
@@ -74,17 +77,28 @@ pub unsafe extern "C" fn rollout_pool_create(
             Failure::new(RolloutStatus::NoThread, reason)
         })?;
         // SAFETY: checked to be non-null and aligned; the host can write it.
-        unsafe { *pool = Box::into_raw(Box::new(RolloutPool(made))) };
+        unsafe { *pool = Box::into_raw(Box::new(RolloutPool(Arc::new(made)))) };
         Ok(())
     };
     // SAFETY: the caller's promise.
     unsafe { boundary(error, body) }
 }
 
-/// Ends a pool: runs the tasks that were scheduled, and those that they schedule,
-/// then ends its threads and waits for them. Does nothing for NULL. But for those
-/// tasks, nobody may use the pool any more. Called by a task of this very pool it
-/// cannot wait: then no other task may use the handle any more either.
+/// Ends a pool. Does nothing for NULL. What is in flight has a defined end:
+///
+/// * Tasks that were scheduled are run, those of groups and those that they schedule
+///   included. They may use the pool, and run requests on it, to their end.
+/// * Requests are cancelled: those of tickets that were submitted, and those of
+///   rollout_run in other threads than tasks. Each ends after the step that its threads
+///   are in, and who waits for it is told CANCELLED.
+/// * The pool's threads are ended and waited for.
+///
+/// But for those tasks, nobody may begin another call with the handle. Calls that have
+/// begun (rollout_run, rollout_pool_wait_count, rollout_ticket_wait) end as described.
+/// Tickets and groups outlive the pool, and are still to be released and destroyed.
+///
+/// Called inside this very pool, by one of its tasks or in a callback of a rollout, it
+/// cannot wait: the pool ends by itself then, and no task may use the handle any more.
 ///
 /// # Safety
 ///
@@ -95,7 +109,8 @@ pub unsafe extern "C" fn rollout_pool_destroy(pool: *mut RolloutPool) {
         if !pool.is_null() {
             // Tasks that still run may use the handle, so they end first.
             // SAFETY: the handle is alive, by the caller's promise.
-            unsafe { &*pool }.0.end();
+            let ended = unsafe { Arc::clone(&(*pool).0) };
+            ended.end();
             // SAFETY: a handle comes from Box::into_raw, and is destroyed once.
             drop(unsafe { Box::from_raw(pool) });
         }
@@ -155,21 +170,10 @@ pub unsafe extern "C" fn rollout_pool_schedule(
     user: *mut c_void,
     error: *mut RolloutError,
 ) -> RolloutStatus {
-    /// The host's pointer, on its way to another thread.
-    struct User(*mut c_void);
-    // SAFETY: the host promises that its task can be called from any thread.
-    unsafe impl Send for User {}
-
     let body = || {
-        // SAFETY: the caller's promise.
-        let pool = unsafe { handle(pool)? };
-        let task = task.ok_or_else(|| Error::new(ErrorKind::NullPointer, "task", "is null"))?;
-        let user = User(user);
-        pool.schedule(move || {
-            let User(user) = { user };
-            // SAFETY: the host promises that its task can be called.
-            unsafe { task(user) };
-        });
+        // SAFETY: the caller's promises.
+        let (pool, task) = unsafe { (handle(pool)?, runnable(task, user)?) };
+        pool.schedule(task);
         Ok(())
     };
     // SAFETY: the caller's promise.
@@ -177,7 +181,9 @@ pub unsafe extern "C" fn rollout_pool_schedule(
 }
 
 /// Writes the number of tasks completed since the last reset to `*count`. What
-/// the counted tasks wrote is visible to the caller.
+/// the counted tasks wrote is visible to the caller. There is one count for the pool,
+/// which all who schedule on it share; a RolloutGroup has one of its own, and its tasks
+/// are counted there only. Requests are not counted.
 ///
 /// Errors: NULL_POINTER, MISALIGNED.
 ///
@@ -203,7 +209,7 @@ pub unsafe extern "C" fn rollout_pool_count(
 }
 
 /// Sets the count of completed tasks to zero. There is one count for the pool:
-/// threads that share a pool must agree on who resets it.
+/// threads that share a pool must agree on who resets it, or have a RolloutGroup each.
 ///
 /// Errors: NULL_POINTER.
 ///
@@ -227,9 +233,9 @@ pub unsafe extern "C" fn rollout_pool_reset_count(
 /// Waits until the count of completed tasks is at least `value`. What the counted
 /// tasks wrote is visible afterwards. Any number of threads may wait at once.
 ///
-/// Errors: NULL_POINTER; WOULD_DEADLOCK at once, from a task of the same pool or
-/// where a pool without threads has run too few tasks; TASK_PANICKED after the
-/// wait.
+/// Errors: NULL_POINTER; WOULD_DEADLOCK at once, inside the same pool (in one of its
+/// tasks, or in a callback of a rollout) or where a pool without threads has run too few
+/// tasks, and when a pool ends that has run too few; TASK_PANICKED after the wait.
 ///
 /// # Safety
 ///
@@ -249,18 +255,113 @@ pub unsafe extern "C" fn rollout_pool_wait_count(
     unsafe { boundary(error, body) }
 }
 
-/// The pool behind a handle.
+/// What one of the pool's threads has done since the pool was made. The layout of this
+/// struct is fixed.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RolloutWorkerStats {
+    /// Nanoseconds that it has worked, on tasks and on rollouts.
+    pub busy_ns: u64,
+    /// Nanoseconds that it has not. The two add up to the age of the pool.
+    pub idle_ns: u64,
+    /// Tasks that it has run to their end.
+    pub tasks: u64,
+    /// Rollouts that have ended on it.
+    pub rollouts: u64,
+    /// Steps that it has made, those that failed included.
+    pub steps: u64,
+}
+
+/// Writes what each of the pool's threads has done to `stats`, in the order of their ids.
+/// What callers have done, inside rollout_run and rollout_ticket_wait, is not in it. The
+/// times go on while a thread works; the counts are those of the work that it has left,
+/// which for rollouts is when it leaves their request.
+///
+/// The numbers are read one after the other while the threads go on, and publish nothing
+/// of what the threads have written. Costs some nanoseconds for each thread.
+///
+/// Errors: NULL_POINTER, MISALIGNED; WRONG_SIZE if `count` is not the number of threads.
 ///
 /// # Safety
 ///
-/// * `pool` is null, misaligned, or a live handle that stays alive during the call.
-pub(crate) unsafe fn handle<'a>(pool: *const RolloutPool) -> Result<&'a Pool, Failure> {
+/// `pool` is NULL or a live handle; `stats` is NULL or has room for `count` structs;
+/// `error` is NULL or an error object.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn rollout_pool_stats(
+    pool: *const RolloutPool,
+    stats: *mut RolloutWorkerStats,
+    count: usize,
+    error: *mut RolloutError,
+) -> RolloutStatus {
+    let body = || {
+        // SAFETY: the caller's promise.
+        let pool = unsafe { handle(pool)? };
+        let nthread = pool.num_threads();
+        if count != nthread {
+            let reason = format!("count: is {count}, but the pool has {nthread} threads");
+            return Err(Failure::new(RolloutStatus::WrongSize, reason));
+        }
+        check_pointer(stats, count, format_args!("stats"))?;
+        for (id, worker) in pool.stats().into_iter().enumerate() {
+            // SAFETY: checked to be non-null and aligned, with room for `count` structs,
+            // one for each thread.
+            unsafe { stats.add(id).write(RolloutWorkerStats::from(worker)) };
+        }
+        Ok(())
+    };
+    // SAFETY: the caller's promise.
+    unsafe { boundary(error, body) }
+}
+
+impl From<WorkerStats> for RolloutWorkerStats {
+    fn from(stats: WorkerStats) -> Self {
+        let nanos = |time: Duration| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
+        Self {
+            busy_ns: nanos(stats.busy),
+            idle_ns: nanos(stats.idle),
+            tasks: stats.tasks,
+            rollouts: stats.rollouts,
+            steps: stats.steps,
+        }
+    }
+}
+
+/// The pool behind a handle. It stays as long as the result, even if the handle is
+/// destroyed meanwhile.
+///
+/// # Safety
+///
+/// * `pool` is null, misaligned, or a live handle until this returns.
+pub(crate) unsafe fn handle(pool: *const RolloutPool) -> Result<Arc<Pool>, Failure> {
     check_pointer(pool, 1, format_args!("pool"))?;
     // SAFETY: neither null nor misaligned, so it is live, by the caller's promise.
-    Ok(unsafe { &(*pool).0 })
+    Ok(unsafe { Arc::clone(&(*pool).0) })
+}
+
+/// A task of the host's, as the pool takes it.
+///
+/// # Safety
+///
+/// * If there is a task, `task(user)` can be called from any thread, until it has run.
+pub(crate) unsafe fn runnable(
+    task: RolloutTask,
+    user: *mut c_void,
+) -> Result<impl FnOnce() + Send + 'static, Failure> {
+    /// The host's pointer, on its way to another thread.
+    struct User(*mut c_void);
+    // SAFETY: the task that gets it can be called from any thread, by the promise above.
+    unsafe impl Send for User {}
+
+    let task = task.ok_or_else(|| Error::new(ErrorKind::NullPointer, "task", "is null"))?;
+    let user = User(user);
+    Ok(move || {
+        let User(user) = { user };
+        // SAFETY: the pool calls it once, and the caller promises that it can be called.
+        unsafe { task(user) };
+    })
 }
 
 /// Refuses an output pointer that is null or misaligned.
-fn check_out<T>(pointer: *mut T, name: &str) -> Result<(), Failure> {
+pub(crate) fn check_out<T>(pointer: *mut T, name: &str) -> Result<(), Failure> {
     Ok(check_pointer(pointer, 1, format_args!("{name}"))?)
 }

@@ -9,6 +9,9 @@ use rollout_core::{
     Simulation,
 };
 
+use rollout_pool::{Start, Terms};
+
+use crate::clock;
 use crate::error::{Failure, RolloutError, RolloutStatus, boundary};
 use crate::pool::{RolloutPool, handle};
 use crate::sized::{self, Growable};
@@ -45,9 +48,16 @@ pub struct RolloutOutput {
     pub count: usize,
 }
 
+/// Flag of a request that is submitted: the thread that submits it waits for the ticket
+/// next (rollout_ticket_wait) and works itself. The pool's threads are then woken only if
+/// there is enough to do for them, as in rollout_run, which saves a small request the
+/// microseconds of a wake-up. If nobody waits, it may never begin.
+pub const ROLLOUT_REQUEST_ATTENDED: u32 = 1 << 0;
+
 /// Everything that one call needs. Zero all of it first and set `size`
 /// (`rollout_request()` does), then the fields that are wanted. The library reads
-/// it during the call only; what it points to stays the host's.
+/// it during the call only, that of rollout_submit too; what it points to stays the
+/// host's.
 ///
 /// To run a part of larger arrays, point to its first row: rows lie one behind the
 /// other. One request can be passed again and again.
@@ -80,8 +90,10 @@ pub struct RolloutRequest {
     /// Which inputs `control` holds: bits of `engine->user`. 0 for `engine->ctrl`.
     /// Without `control` it says nothing.
     pub control_spec: u32,
-    /// What output rows hold from the step on that warned or failed:
-    /// ROLLOUT_FILL_NAN (0), ROLLOUT_FILL_HOLD or ROLLOUT_FILL_UNTOUCHED.
+    /// What output rows hold from the step on that warned or failed, or that was not made
+    /// because the request was cancelled or out of time: ROLLOUT_FILL_NAN (0),
+    /// ROLLOUT_FILL_HOLD or ROLLOUT_FILL_UNTOUCHED. Rows of a rollout that was not started
+    /// are untouched in any case.
     pub fill: i32,
     /// Start states (nbatch x nstate).
     pub initial_state: RolloutInput,
@@ -111,6 +123,21 @@ pub struct RolloutRequest {
     /// Rollouts that a thread takes at a time; 0 for the library's choice. The
     /// results do not depend on it.
     pub chunk_size: usize,
+    /// Requests of a higher priority are taken up first, and the pool's threads leave
+    /// others for them when they have ended a rollout. Among equals they go where the
+    /// fewest threads are. 0 is the usual one.
+    pub priority: i32,
+    /// ROLLOUT_REQUEST_ATTENDED, or 0. For rollout_run it says nothing: the caller of that
+    /// works in any case.
+    pub flags: u32,
+    /// The time that the request has, in nanoseconds from the call on; 0 for no limit. When
+    /// it is up, each thread ends its rollout after the step that it is in, and begins no
+    /// other one: the outcomes say which steps are valid, and which rollouts were not
+    /// started. Costs one reading of the clock for each step (some 20 ns).
+    pub budget_ns: u64,
+    /// The same as a time of rollout_clock_ns(); 0 for none. The earlier of the two counts.
+    /// If it has passed already, no step is made.
+    pub deadline_ns: u64,
 }
 
 // SAFETY: repr(C), begins with its size, all fields are numbers and raw pointers.
@@ -140,8 +167,13 @@ unsafe impl Growable for Engine {}
 /// Everything is checked first; a request that is refused has changed nothing,
 /// and the error's text names the argument.
 ///
-/// Errors: ROLLOUTS_FAILED after the run; all statuses from 100 to 199; BUSY;
-/// NO_THREAD; PANIC.
+/// When the request's time is up (`budget_ns`, `deadline_ns`) the call returns within a
+/// step of each thread, with OUT_OF_TIME unless all rollouts had ended; so it does, with
+/// CANCELLED, when the pool is destroyed meanwhile. What was done is in the outcomes, and
+/// its rows are as good as ever.
+///
+/// Errors: ROLLOUTS_FAILED, CANCELLED and OUT_OF_TIME after the run; all statuses from 100
+/// to 199; BUSY; NO_THREAD; PANIC.
 ///
 /// # Safety
 ///
@@ -159,31 +191,54 @@ pub unsafe extern "C" fn rollout_run(
 ) -> RolloutStatus {
     let body = || {
         // SAFETY: the caller's promises.
-        let (pool, mut request) = unsafe {
+        let (pool, mut request, terms) = unsafe {
             let pool = handle(pool)?;
-            (pool, checked(sized::borrow(request, "request")?)?)
+            let request = sized::borrow(request, "request")?;
+            let (terms, _) = terms(request)?;
+            let engine = sized::borrow(request.engine, "engine")?;
+            (pool, checked(request, engine)?, terms)
         };
-        let tally = pool.run(&mut request)?;
-        match tally.first_failed {
-            None => Ok(()),
-            Some(first) => Err(Failure::of_rollouts(first, tally.failed)),
-        }
+        Failure::check_run(pool.run_on_terms(&mut request, terms))
     };
     // SAFETY: the caller's promise.
     unsafe { boundary(error, body) }
 }
 
-/// Makes a request of core of what C wrote.
+/// When a request is to be done, counted from now on, and who begins with it.
+pub(crate) fn terms(request: &RolloutRequest) -> Result<(Terms, Start), Error> {
+    if request.flags & !ROLLOUT_REQUEST_ATTENDED != 0 {
+        return Err(Error::new(
+            ErrorKind::BadOption,
+            "flags",
+            format_args!("is {:#x}, which has unknown bits", request.flags),
+        ));
+    }
+    let terms = Terms {
+        deadline: clock::deadline(request.budget_ns, request.deadline_ns),
+        priority: request.priority,
+    };
+    let start = match request.flags & ROLLOUT_REQUEST_ATTENDED {
+        0 => Start::AtOnce,
+        _ => Start::Attended,
+    };
+    Ok((terms, start))
+}
+
+/// Makes a request of core of what C wrote, with a table of engine functions that was
+/// found to be one.
 ///
 /// # Safety
 ///
-/// * As for `request` of [`rollout_run`], for the lifetime `'a`.
-unsafe fn checked<'a>(request: &RolloutRequest) -> Result<Request<'a>, Error> {
+/// * As for `request` of [`rollout_run`], for the lifetime `'a`; and the engine is the one
+///   that the request names, or a copy.
+pub(crate) unsafe fn checked<'a>(
+    request: &RolloutRequest,
+    engine: &'a Engine,
+) -> Result<Request<'a>, Error> {
     // SAFETY: the caller's promises: what is neither null nor misaligned has the
     // size that is stated, and is borrowed as the types say. `list` looks at what
     // becomes a slice here, `Request::new` at the rest.
     unsafe {
-        let engine = sized::borrow(request.engine, "engine")?;
         let models: &[Model] = list(request.models, request.nmodel, "models", "nmodel")?;
         let data: &[Data] = list(request.data, request.ndata, "data", "ndata")?;
         let simulation = Simulation::new(engine, models, data);

@@ -69,7 +69,9 @@ impl Count {
         if shared.would_deadlock() && self.get() < value {
             return Err(WaitError::WouldDeadlock);
         }
-        shared.wait_until(|| self.get() >= value);
+        if !shared.wait_until(|| self.get() >= value) {
+            return Err(WaitError::WouldDeadlock);
+        }
         match self.panic.lock().take() {
             None => Ok(()),
             Some(text) => Err(WaitError::TaskPanicked(text)),

@@ -284,6 +284,10 @@ impl Job {
         }
         let frame = Frame::new(self.pool, self);
         let _inside = frame.enter();
+        // The time can be up while nobody is at it, or before it was opened.
+        if self.terms.deadline.is_some() {
+            self.check_deadline(Instant::now());
+        }
         // SAFETY: the place is as it was left, and this thread's.
         let mut lane = unsafe { self.request().lane(slot, condition) };
         let mut panic = None;
@@ -295,8 +299,11 @@ impl Job {
                 Stop::Cancelled | Stop::NoThread => Some(Ended::Cancelled),
             };
             if let Some(why) = ended {
-                // SAFETY: what is paused on this slot is this thread's.
-                unsafe { lane.end_paused(why) };
+                if lane.is_paused() {
+                    // SAFETY: what is paused on this slot is this thread's.
+                    unsafe { lane.end_paused(why) };
+                    observer.finished();
+                }
                 range = 0..0;
                 break;
             }

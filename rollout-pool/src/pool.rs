@@ -74,8 +74,8 @@ impl std::error::Error for RunError {}
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum WaitError {
     /// Waiting here could never end: the calling thread is inside the pool, in one of its
-    /// tasks or in a callback of a rollout, or the pool has no threads and the tasks that
-    /// ran are too few.
+    /// tasks or in a callback of a rollout, or the pool has no threads, or none any more,
+    /// and the tasks that ran are too few.
     WouldDeadlock,
     /// The count was reached, but a task panicked since the last time it was
     /// told; this is the text of the first.
@@ -206,8 +206,8 @@ impl Shared {
     }
 
     /// Waits until `ready` says so, which is asked under the lock whenever somebody who
-    /// waits is told something.
-    pub(crate) fn wait_until(&self, ready: impl Fn() -> bool) {
+    /// waits is told something. Returns false if the pool has ended without that.
+    pub(crate) fn wait_until(&self, ready: impl Fn() -> bool) -> bool {
         // A last task is often about to end. This is only a hint: without the lock nothing
         // is decided.
         for _ in 0..WAIT_SPINS {
@@ -218,8 +218,12 @@ impl Shared {
         }
         let mut state = self.state.lock();
         while !ready() {
+            if state.gone == self.nthread {
+                return false;
+            }
             state = self.sleep_until_told(state, None);
         }
+        true
     }
 
     /// Sleeps until those who wait are told something, until this time, or for no reason.
@@ -381,8 +385,9 @@ impl Pool {
     }
 
     /// Ends the pool: cancels the requests in flight, runs the tasks that were scheduled,
-    /// with the requests that they [`run`](Pool::run), and those that they schedule, then ends the threads and waits for them. From inside
-    /// the pool, in one of its tasks or rollouts, it does not wait. Dropping the pool does
+    /// with the requests that they [`run`](Pool::run), and those that they schedule, then
+    /// ends the threads and waits for them. From inside the pool, in one of its tasks or
+    /// rollouts, it does not wait. Dropping the pool does
     /// the same; a host whose tasks still hold the pool calls this first and drops it
     /// afterwards. Whatever is scheduled or submitted once the threads have ended never
     /// runs.

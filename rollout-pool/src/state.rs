@@ -30,6 +30,8 @@ pub(crate) struct State {
     pub(crate) joining: bool,
     /// They have ended.
     pub(crate) ended: bool,
+    /// Workers that have ended with it, and that nobody comes after.
+    pub(crate) gone: usize,
 }
 
 /// What a thread has left behind.
@@ -117,7 +119,7 @@ impl State {
 
     /// Whether no worker, of so many, can run rollouts, now or later.
     pub(crate) fn has_no_worker(&self, nthread: usize) -> bool {
-        self.spent >= nthread || self.stopping
+        self.spent + self.gone >= nthread
     }
 
     /// Whether a thread is inside a request.

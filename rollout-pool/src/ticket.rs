@@ -238,6 +238,22 @@ impl Ticket<'_> {
         self.flight.job.progress()
     }
 
+    /// Number of rollouts of the request.
+    pub fn nbatch(&self) -> usize {
+        self.request().nbatch()
+    }
+
+    /// Steps of each rollout of the request.
+    pub fn nstep(&self) -> usize {
+        self.request().nstep()
+    }
+
+    fn request(&self) -> &Request<'_> {
+        // SAFETY: leaked in `start`, and there until the flight is dropped; nobody borrows
+        // it exclusively any more.
+        unsafe { self.flight.request.as_ref() }
+    }
+
     /// Ends the request: each thread ends its rollout after the step that it is in, and
     /// begins no other one. Returns at once. Whether there was anything left to end is in
     /// the result.
@@ -269,6 +285,21 @@ impl Ticket<'_> {
             Ok(result) => result,
             Err(error) => Some(Err(error)),
         }
+    }
+
+    /// Cancels the request and waits for its end, which dropping the ticket does too. Then
+    /// nobody uses its data and arrays any more.
+    ///
+    /// # Errors
+    ///
+    /// [`RunError::WouldDeadlock`] in a callback of the request's own rollouts; then nothing
+    /// has happened.
+    pub fn end(&self) -> Result<(), RunError> {
+        if inside::is_inside_job(&self.flight.job) {
+            return Err(RunError::WouldDeadlock);
+        }
+        self.flight.end();
+        Ok(())
     }
 
     fn attend(&self, until: Option<Instant>) -> Result<Option<Result<Tally, RunError>>, RunError> {

@@ -191,6 +191,11 @@ fn work(shared: &Arc<Shared>, id: usize) {
             }
             worked = true;
         } else if state.stopping {
+            state.gone += 1;
+            if state.gone == shared.nthread {
+                // Whoever waits for more tasks than there were.
+                state = shared.tell_waiters(state);
+            }
             break;
         } else {
             state = if worked {

@@ -110,6 +110,10 @@ impl Call {
             nmessage: 0,
             message_size: 0,
             chunk_size: said.chunk_size,
+            priority: 0,
+            flags: 0,
+            budget_ns: 0,
+            deadline_ns: 0,
         };
         let mut error = RolloutError {
             size: size_of::<RolloutError>(),
