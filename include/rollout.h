@@ -47,6 +47,8 @@
 //   several threads at once. Not in a child after fork(): pools do not follow there.
 // * Ownership. What the host passes stays the host's. The library keeps no pointer
 //   of the host's after a call, but for tasks that have not run yet.
+// * The floating-point mode of the calling thread is what the engine runs in, on every
+//   thread (see rollout_run), and is the same after a call.
 // * Numbers are double, counted in numbers, not in bytes; arrays are in C order.
 // * NULL is refused with NULL_POINTER where something is needed, and is fine for
 //   arrays of length 0 and for error objects.
@@ -604,7 +606,7 @@ int32_t rollout_worker_id(void);
 // Hands a task to the pool and returns. The task runs as soon as a thread is
 // free, whether or not anybody waits, after the tasks scheduled before it have
 // begun. Tasks may schedule tasks. In a pool of 0 threads the task runs before
-// this call returns.
+// this call returns. On whichever thread, it has the default floating-point mode.
 //
 // Errors: NULL_POINTER.
 //
@@ -662,6 +664,10 @@ RolloutStatus rollout_pool_wait_count(struct RolloutPool *pool,
 // says. An engine error ends its rollout likewise, and no other one; when all have been
 // run, the status is ROLLOUTS_FAILED. The data that it came from has been reset by then.
 //
+// Whichever thread runs a rollout, the engine computes there in the floating-point mode
+// that the calling thread has when it calls (rounding, subnormal numbers, traps), as in
+// that loop. A mode that the engine or a callback leaves behind ends with the step.
+//
 // What it costs: a microsecond or so beside the engine's own work; with
 // ROLLOUT_MODEL_HIDDEN_STATE, or with a model for each rollout that has mocap bodies
 // or equality constraints, a reset before each rollout (in MuJoCo as long as 0.05 to
@@ -679,7 +685,7 @@ RolloutStatus rollout_pool_wait_count(struct RolloutPool *pool,
 // the outputs, or changes the inputs, during the call, except that another
 // request may name the same data (and one of the two is refused). The engine table,
 // the lists of models and data and the request itself do not change during the call
-// either. All threads that take part have the same floating-point mode.
+// either.
 RolloutStatus rollout_run(struct RolloutPool *pool,
                           const struct RolloutRequest *request,
                           struct RolloutError *error);

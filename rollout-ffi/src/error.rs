@@ -211,8 +211,9 @@ impl From<WaitError> for Failure {
 }
 
 /// Runs the body of an exported function: no panic leaves it, no jump of an engine
-/// whose callback called it crosses it, and what went wrong goes to the error object. An error object that is unusable is itself a
-/// refused argument, found before the body runs.
+/// whose callback called it crosses it, the floating-point mode is Rust's until it
+/// returns, and what went wrong goes to the error object. An error object that is unusable
+/// is itself a refused argument, found before the body runs.
 ///
 /// # Safety
 ///
@@ -221,6 +222,7 @@ pub(crate) unsafe fn boundary(
     error: *mut RolloutError,
     body: impl FnOnce() -> Result<(), Failure>,
 ) -> RolloutStatus {
+    let _host = trap::from_host();
     if !error.is_null() {
         // SAFETY: the caller's promise.
         if let Err(refused) = unsafe { sized::check(error, "error") } {

@@ -4,7 +4,7 @@ use std::ffi::c_void;
 use std::ptr;
 
 use rollout_core::array::check_pointer;
-use rollout_core::{Error, ErrorKind};
+use rollout_core::{Error, ErrorKind, trap};
 use rollout_pool::{Pool, default_nthread, worker_id};
 
 use crate::error::{Failure, RolloutError, RolloutStatus, boundary};
@@ -140,7 +140,7 @@ pub extern "C" fn rollout_worker_id() -> i32 {
 /// Hands a task to the pool and returns. The task runs as soon as a thread is
 /// free, whether or not anybody waits, after the tasks scheduled before it have
 /// begun. Tasks may schedule tasks. In a pool of 0 threads the task runs before
-/// this call returns.
+/// this call returns. On whichever thread, it has the default floating-point mode.
 ///
 /// Errors: NULL_POINTER.
 ///
@@ -169,6 +169,7 @@ pub unsafe extern "C" fn rollout_pool_schedule(
             let User(user) = { user };
             // SAFETY: the host promises that its task can be called.
             unsafe { task(user) };
+            trap::after_host();
         });
         Ok(())
     };
