@@ -68,8 +68,8 @@
 // Bytes of the text in a `RolloutError`, its end included.
 #define ROLLOUT_ERROR_TEXT_SIZE 488
 
-// For rollout_pool_create: as many threads as the process may keep busy, by
-// its CPU affinity mask and its cgroup's CPU quota.
+// For rollout_pool_create: as many threads as the process may keep busy
+// (rollout_default_nthread).
 #define ROLLOUT_NTHREAD_DEFAULT (-1)
 
 // The version of the ABI that this header declares. A host that loads the
@@ -556,7 +556,11 @@ RolloutStatus rollout_guard(const struct RolloutEngine *engine,
                             struct RolloutError *error);
 
 // The number of threads that the process may keep busy: what
-// `ROLLOUT_NTHREAD_DEFAULT` stands for.
+// `ROLLOUT_NTHREAD_DEFAULT` stands for. The least of the number of CPUs in the calling
+// thread's affinity mask (taskset, sched_setaffinity) and of the whole CPUs in the CPU
+// quotas of the process's cgroups, v1 or v2 (containers), but at least 1. Of a quota of
+// 1.5 CPUs two threads would use up what there is for a period before its end, and all
+// threads would be stopped until then, so that is 1. Reads a few small files each time.
 int32_t rollout_default_nthread(void);
 
 // Makes a pool of `nthread` threads, or of `ROLLOUT_NTHREAD_DEFAULT`, and writes
@@ -579,6 +583,40 @@ int32_t rollout_default_nthread(void);
 RolloutStatus rollout_pool_create(int32_t nthread,
                                   struct RolloutPool **pool,
                                   struct RolloutError *error);
+
+// Makes a pool as `rollout_pool_create` does, of one thread for each CPU of a list, on
+// which it stays: thread i on CPU `cpus[i]`, numbered as the system does (from 0). For
+// hosts that divide a machine between pools, or keep rollouts away from a CPU on which
+// something else must not wait. The list is read during the call only.
+//
+// The calling thread itself is not moved. The memory of the threads (stacks) is first
+// touched by themselves, and so is near their CPUs on machines where memory is; the data
+// that they use are the host's, who may let each thread touch its own in a task.
+//
+// Errors: NULL_POINTER, MISALIGNED; EMPTY_LIST; BAD_OPTION for more than 4096 CPUs, for
+// one that stands twice in the list, and for one that the calling thread's affinity mask
+// does not have (sched_getaffinity); NO_THREAD. `*pool` is written only on success.
+//
+// The caller promises:
+// `cpus` is NULL or points to `ncpu` numbers. `pool` points to a place for a handle,
+// `error` is NULL or an error object.
+RolloutStatus rollout_pool_create_on(const int32_t *cpus,
+                                     size_t ncpu,
+                                     struct RolloutPool **pool,
+                                     struct RolloutError *error);
+
+// Writes the CPU that a thread of the pool stays on to `*cpu`: what
+// `rollout_pool_create_on` was told, or -1 in a pool that it has not made. `thread` is
+// 0 .. nthread-1, the `rollout_worker_id` of that thread.
+//
+// Errors: NULL_POINTER, MISALIGNED; BAD_OPTION where the pool has no such thread.
+//
+// The caller promises:
+// `pool` is NULL or a live handle; the other pointers are NULL or valid.
+RolloutStatus rollout_pool_cpu(const struct RolloutPool *pool,
+                               int32_t thread,
+                               int32_t *cpu,
+                               struct RolloutError *error);
 
 // Ends a pool: runs the tasks that were scheduled, and those that they schedule,
 // then ends its threads and waits for them. Does nothing for NULL. But for those

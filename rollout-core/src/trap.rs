@@ -5,7 +5,7 @@
 //! calls, and puts back what was there. A jump crosses the engine's frames only.
 //!
 //! Around the calls the thread has the floating-point mode of the host that has asked for
-//! them, whichever thread that is ([`Mode`]). Rust code never runs in it: a host that
+//! them, whichever thread that is (`Mode`). Rust code never runs in it: a host that
 //! comes from C leaves it at the library's boundary ([`from_host`]).
 
 use std::borrow::Cow;

@@ -8,7 +8,7 @@ use std::ptr;
 use rollout_core::simulator::panic_text;
 use rollout_core::trap;
 use rollout_core::{Error, ErrorKind, FirstFailed};
-use rollout_pool::{RunError, WaitError};
+use rollout_pool::{CpusError, RunError, WaitError};
 
 use crate::sized::{self, Growable};
 
@@ -184,6 +184,17 @@ impl From<Error> for Failure {
             ErrorKind::Overlap => RolloutStatus::Overlap,
             ErrorKind::BadOption => RolloutStatus::BadOption,
             ErrorKind::Unsupported => RolloutStatus::Unsupported,
+        };
+        Self::new(status, error.to_string())
+    }
+}
+
+impl From<CpusError> for Failure {
+    fn from(error: CpusError) -> Self {
+        let status = match error {
+            CpusError::Empty => RolloutStatus::EmptyList,
+            CpusError::Refused(_) => RolloutStatus::NoThread,
+            _ => RolloutStatus::BadOption,
         };
         Self::new(status, error.to_string())
     }

@@ -216,7 +216,7 @@ unsafe fn checked<'a>(request: &RolloutRequest) -> Result<Request<'a>, Error> {
 ///
 /// * If `first` is neither null nor misaligned, `count` elements can be read
 ///   there for the lifetime `'a`, and nobody writes to them.
-unsafe fn list<'a, T>(
+pub(crate) unsafe fn list<'a, T>(
     first: *const T,
     count: usize,
     name: &str,

@@ -17,11 +17,13 @@
 #![doc = include_str!("../README.md")]
 
 mod busy;
+mod cpu;
 mod job;
 mod pool;
 mod spawn;
 mod sync;
 mod worker;
 
-pub use pool::{Pool, RunError, WaitError, default_nthread};
+pub use cpu::{CpusError, default_nthread};
+pub use pool::{Pool, RunError, WaitError};
 pub use worker::worker_id;

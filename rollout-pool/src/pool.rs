@@ -7,7 +7,7 @@ use std::io;
 use std::mem;
 use std::panic::{self, AssertUnwindSafe};
 use std::sync::Arc;
-use std::thread::{self, JoinHandle};
+use std::thread::JoinHandle;
 use std::time::Instant;
 
 use crossbeam_utils::CachePadded;
@@ -15,6 +15,7 @@ use rollout_core::simulator::panic_text;
 use rollout_core::{Observer, Request, Tally};
 
 use crate::busy::Claimed;
+use crate::cpu::{self, CpusError};
 use crate::job::{Job, OpenJob, Place, Seat, Work};
 use crate::spawn::spawn;
 use crate::sync::{AtomicU64, Event, Guard, Lock, Ordering};
@@ -81,12 +82,6 @@ impl fmt::Display for WaitError {
 
 impl std::error::Error for WaitError {}
 
-/// The number of threads that this process may keep busy: what its CPU affinity
-/// mask and its cgroup's CPU quota allow.
-pub fn default_nthread() -> usize {
-    thread::available_parallelism().map_or(1, usize::from)
-}
-
 /// A persistent pool of threads. See the [crate](crate) for what it runs.
 ///
 /// All methods may be called from any number of threads at once.
@@ -94,6 +89,8 @@ pub fn default_nthread() -> usize {
 pub struct Pool {
     shared: Arc<Shared>,
     nthread: usize,
+    /// The CPU of each thread, or nothing.
+    cpus: Box<[usize]>,
 }
 
 /// What the threads of a pool share.
@@ -264,6 +261,22 @@ impl Pool {
     ///
     /// When the system refuses a thread; those already started have ended then.
     pub fn new(nthread: usize) -> io::Result<Self> {
+        Self::start(nthread, &[])
+    }
+
+    /// Starts a pool of one thread for each of these CPUs, on which it stays: thread i on
+    /// `cpus[i]`, and so a thread that takes its place.
+    ///
+    /// # Errors
+    ///
+    /// [`CpusError`]; but for [`Refused`](CpusError::Refused), no thread was started then.
+    pub fn with_cpus(cpus: &[usize]) -> Result<Self, CpusError> {
+        cpu::check(cpus)?;
+        Self::start(cpus.len(), cpus).map_err(CpusError::Refused)
+    }
+
+    /// Starts threads, on these CPUs if there are any.
+    fn start(nthread: usize, cpus: &[usize]) -> io::Result<Self> {
         let shared = Arc::new(Shared {
             state: Lock::new(State::default()),
             work: CachePadded::default(),
@@ -272,13 +285,20 @@ impl Pool {
             step_nanos: AtomicU64::new(UNKNOWN),
             threads: Lock::default(),
         });
-        let pool = Pool { shared, nthread };
+        let pool = Pool {
+            shared,
+            nthread,
+            cpus: cpus.into(),
+        };
         let mut threads = pool.shared.threads.lock();
         for id in 0..nthread {
             // The caller of a request usually has slot 0.
             threads
                 .working
                 .push(worker::start(&pool.shared, id, id + 1)?);
+            if let Some(&cpu) = cpus.get(id) {
+                cpu::pin(&threads.working[id], cpu)?;
+            }
         }
         drop(threads);
         Ok(pool)
@@ -287,6 +307,12 @@ impl Pool {
     /// The number of threads of the pool.
     pub fn num_threads(&self) -> usize {
         self.nthread
+    }
+
+    /// The CPU that each thread stays on, for a pool that was started so
+    /// ([`with_cpus`](Pool::with_cpus)); otherwise nothing.
+    pub fn cpus(&self) -> &[usize] {
+        &self.cpus
     }
 
     /// Hands a task to the workers. It runs as soon as one is free, whether or
