@@ -198,9 +198,17 @@ static void a_cpu_that_the_mask_does_not_have_is_refused(void) {
 // An engine of which every step fails, and spends its thread.
 static __thread int failed;
 
+// Where steps have been made.
+static int steps, steps_elsewhere;
+static int32_t steps_cpu;
+
 static void step(const void* model, void* data) {
   (void)model;
   (void)data;
+  __atomic_fetch_add(&steps, 1, __ATOMIC_RELAXED);
+  if (rollout_worker_id() != 0 || sched_getcpu() != steps_cpu || !is_restricted_to(steps_cpu)) {
+    __atomic_fetch_add(&steps_elsewhere, 1, __ATOMIC_RELAXED);
+  }
   failed = 1;
 }
 static int state_size(const void* model, uint32_t spec) {
@@ -232,14 +240,13 @@ static int take_error(void* data, char* text, size_t size) {
   return error;
 }
 
-// A task that runs a request of one rollout, which spends the thread.
-static void spend(void* user) {
+// Runs one rollout of one step, which spends its thread.
+static int32_t run_on(RolloutPool* pool) {
   RolloutEngine engine;
   RolloutModel model;
   RolloutData data;
   RolloutRequest request = rollout_request();
   double number = 0;
-  RolloutPool* pool = NULL;
   memset(&engine, 0, sizeof(engine));
   memset(&model, 0, sizeof(model));
   memset(&data, 0, sizeof(data));
@@ -263,8 +270,14 @@ static void spend(void* user) {
   request.nbatch = 1;
   request.nstep = 1;
   request.initial_state = rollout_shared(&number, 0);
+  return rollout_run(pool, &request, NULL);
+}
+
+// As a task, on a pool without threads.
+static void spend(void* user) {
+  RolloutPool* pool = NULL;
   if (rollout_pool_create(0, &pool, NULL) == ROLLOUT_STATUS_OK) {
-    *(int*)user = rollout_run(pool, &request, NULL);
+    *(int32_t*)user = run_on(pool);
   }
   rollout_pool_destroy(pool);
 }
@@ -273,7 +286,7 @@ static void a_thread_that_is_replaced_leaves_its_cpu_to_the_next(void) {
   int32_t last = allowed[nallowed - 1];
   RolloutPool* pool = pool_on(&last, 1);
   RolloutError error = rollout_error();
-  int status = -1;
+  int32_t status = -1;
   Seen before, after;
   expected = 0;
   rollout_pool_schedule(pool, see, &before, NULL);
@@ -287,6 +300,23 @@ static void a_thread_that_is_replaced_leaves_its_cpu_to_the_next(void) {
   check_pinned(pool, &last, 1);
   rollout_pool_destroy(pool);
 }
+
+// To be run as soon as a caller takes no part in the rollouts of a pool with a list.
+#ifdef CALLERS_KEEP_OUT_OF_PINNED_POOLS
+static void r56_a_step_sees_the_cpu_of_the_list(void) {
+  RolloutPool* pool;
+  int round;
+  steps_cpu = allowed[nallowed - 1];
+  pool = pool_on(&steps_cpu, 1);
+  steps = steps_elsewhere = 0;
+  for (round = 0; round < 20; round++) {
+    // (The thread is another one each time.)
+    CHECK(run_on(pool) == ROLLOUT_STATUS_ROLLOUTS_FAILED);
+  }
+  CHECK(steps == 20 && steps_elsewhere == 0);
+  rollout_pool_destroy(pool);
+}
+#endif
 
 // ---------------------------------------------------------------- refused
 
@@ -375,6 +405,9 @@ int main(int argc, char** argv) {
   CASE(r56_a_cpu_twice_is_refused_and_a_task_sees_its_cpu);
   CASE(a_cpu_that_the_mask_does_not_have_is_refused);
   CASE(a_thread_that_is_replaced_leaves_its_cpu_to_the_next);
+#ifdef CALLERS_KEEP_OUT_OF_PINNED_POOLS
+  CASE(r56_a_step_sees_the_cpu_of_the_list);
+#endif
   CASE(r71_where_the_system_refuses_a_thread_create_says_so);
   return check_failures;
 }
