@@ -117,12 +117,11 @@ const GROUP: &str = "ROLLOUT_TESTS_CGROUP";
 #[test]
 fn r61_a_quota_of_one_and_a_half_cpus_is_one_thread() {
     if let Ok(group) = std::env::var(GROUP) {
-        fs::write(
-            Path::new(&group).join("cgroup.procs"),
-            process::id().to_string(),
-        )
-        .unwrap();
-        println!("threads: {}", default_nthread());
+        let members = Path::new(&group).join("cgroup.procs");
+        match fs::write(members, process::id().to_string()) {
+            Ok(()) => println!("threads: {}", default_nthread()),
+            Err(error) => println!("no member: {error}"),
+        }
         return;
     }
     // (The parser of the system's files has tests of its own, on files of all kinds.)
@@ -146,6 +145,10 @@ fn r61_a_quota_of_one_and_a_half_cpus_is_one_thread() {
             .output()
             .unwrap();
         let output = String::from_utf8(output.stdout).unwrap();
+        if output.contains("no member: ") {
+            println!("skipped: a cgroup can be made here, but not joined");
+            return;
+        }
         let expected = threads.min(default_nthread());
         assert!(
             output.contains(&format!("threads: {expected}\n")),
