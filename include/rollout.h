@@ -58,6 +58,8 @@
 // * Ownership. What the host passes stays the host's. The library keeps no pointer
 //   of the host's after a call, but for tasks that have not run yet and requests that
 //   were submitted and are not done (rollout_submit says which pointers).
+// * The floating-point mode of the calling thread is what the engine runs in, on every
+//   thread (see rollout_run), and is the same after a call.
 // * Numbers are double, counted in numbers, not in bytes; arrays are in C order.
 // * NULL is refused with NULL_POINTER where something is needed, and is fine for
 //   arrays of length 0 and for error objects.
@@ -77,8 +79,8 @@
 // Bytes of the text in a `RolloutError`, its end included.
 #define ROLLOUT_ERROR_TEXT_SIZE 488
 
-// For rollout_pool_create: as many threads as the process may keep busy, by
-// its CPU affinity mask and its cgroup's CPU quota.
+// For rollout_pool_create: as many threads as the process may keep busy
+// (rollout_default_nthread).
 #define ROLLOUT_NTHREAD_DEFAULT (-1)
 
 // Flag of a request that is submitted: the thread that submits it waits for the ticket
@@ -720,7 +722,11 @@ RolloutStatus rollout_guard(const struct RolloutEngine *engine,
                             struct RolloutError *error);
 
 // The number of threads that the process may keep busy: what
-// `ROLLOUT_NTHREAD_DEFAULT` stands for.
+// `ROLLOUT_NTHREAD_DEFAULT` stands for. The least of the number of CPUs in the calling
+// thread's affinity mask (taskset, sched_setaffinity) and of the whole CPUs in the CPU
+// quotas of the process's cgroups, v1 or v2 (containers), but at least 1. Of a quota of
+// 1.5 CPUs two threads would use up what there is for a period before its end, and all
+// threads would be stopped until then, so that is 1. Reads a few small files each time.
 int32_t rollout_default_nthread(void);
 
 // Makes a pool of `nthread` threads, or of `ROLLOUT_NTHREAD_DEFAULT`, and writes
@@ -743,6 +749,40 @@ int32_t rollout_default_nthread(void);
 RolloutStatus rollout_pool_create(int32_t nthread,
                                   struct RolloutPool **pool,
                                   struct RolloutError *error);
+
+// Makes a pool as `rollout_pool_create` does, of one thread for each CPU of a list, on
+// which it stays: thread i on CPU `cpus[i]`, numbered as the system does (from 0). For
+// hosts that divide a machine between pools, or keep rollouts away from a CPU on which
+// something else must not wait. The list is read during the call only.
+//
+// The calling thread itself is not moved. The memory of the threads (stacks) is first
+// touched by themselves, and so is near their CPUs on machines where memory is; the data
+// that they use are the host's, who may let each thread touch its own in a task.
+//
+// Errors: NULL_POINTER, MISALIGNED; EMPTY_LIST; BAD_OPTION for more than 4096 CPUs, for
+// one that stands twice in the list, and for one that the calling thread's affinity mask
+// does not have (sched_getaffinity); NO_THREAD. `*pool` is written only on success.
+//
+// The caller promises:
+// `cpus` is NULL or points to `ncpu` numbers. `pool` points to a place for a handle,
+// `error` is NULL or an error object.
+RolloutStatus rollout_pool_create_on(const int32_t *cpus,
+                                     size_t ncpu,
+                                     struct RolloutPool **pool,
+                                     struct RolloutError *error);
+
+// Writes the CPU that a thread of the pool stays on to `*cpu`: what
+// `rollout_pool_create_on` was told, or -1 in a pool that it has not made. `thread` is
+// 0 .. nthread-1, the `rollout_worker_id` of that thread.
+//
+// Errors: NULL_POINTER, MISALIGNED; BAD_OPTION where the pool has no such thread.
+//
+// The caller promises:
+// `pool` is NULL or a live handle; the other pointers are NULL or valid.
+RolloutStatus rollout_pool_cpu(const struct RolloutPool *pool,
+                               int32_t thread,
+                               int32_t *cpu,
+                               struct RolloutError *error);
 
 // Ends a pool. Does nothing for NULL. What is in flight has a defined end:
 //
@@ -781,7 +821,7 @@ int32_t rollout_worker_id(void);
 // Hands a task to the pool and returns. The task runs as soon as a thread is
 // free, whether or not anybody waits, after the tasks scheduled before it have
 // begun. Tasks may schedule tasks. In a pool of 0 threads the task runs before
-// this call returns.
+// this call returns. On whichever thread, it has the default floating-point mode.
 //
 // Errors: NULL_POINTER.
 //
@@ -859,6 +899,10 @@ RolloutStatus rollout_pool_stats(const struct RolloutPool *pool,
 // says. An engine error ends its rollout likewise, and no other one; when all have been
 // run, the status is ROLLOUTS_FAILED. The data that it came from has been reset by then.
 //
+// Whichever thread runs a rollout, the engine computes there in the floating-point mode
+// that the calling thread has when it calls (rounding, subnormal numbers, traps), as in
+// that loop. A mode that the engine or a callback leaves behind ends with the step.
+//
 // What it costs: a microsecond or so beside the engine's own work; with
 // ROLLOUT_MODEL_HIDDEN_STATE, or with a model for each rollout that has mocap bodies
 // or equality constraints, a reset before each rollout (in MuJoCo as long as 0.05 to
@@ -881,7 +925,7 @@ RolloutStatus rollout_pool_stats(const struct RolloutPool *pool,
 // the outputs, or changes the inputs, during the call, except that another
 // request may name the same data (and one of the two is refused). The engine table,
 // the lists of models and data and the request itself do not change during the call
-// either. All threads that take part have the same floating-point mode.
+// either.
 RolloutStatus rollout_run(struct RolloutPool *pool,
                           const struct RolloutRequest *request,
                           struct RolloutError *error);

@@ -11,11 +11,11 @@ use rollout::{
     RolloutGroup, RolloutInput, RolloutOutput, RolloutPool, RolloutProgress, RolloutRequest,
     RolloutStatus, RolloutTicket, RolloutWorkerStats, rollout_group_count, rollout_group_create,
     rollout_group_destroy, rollout_group_reset_count, rollout_group_schedule,
-    rollout_group_wait_count, rollout_guard, rollout_pool_count, rollout_pool_create,
-    rollout_pool_destroy, rollout_pool_num_threads, rollout_pool_reset_count,
-    rollout_pool_schedule, rollout_pool_stats, rollout_pool_wait_count, rollout_run,
-    rollout_submit, rollout_ticket_cancel, rollout_ticket_done, rollout_ticket_progress,
-    rollout_ticket_release, rollout_ticket_wait,
+    rollout_group_wait_count, rollout_guard, rollout_pool_count, rollout_pool_cpu,
+    rollout_pool_create, rollout_pool_create_on, rollout_pool_destroy, rollout_pool_num_threads,
+    rollout_pool_reset_count, rollout_pool_schedule, rollout_pool_stats, rollout_pool_wait_count,
+    rollout_run, rollout_submit, rollout_ticket_cancel, rollout_ticket_done,
+    rollout_ticket_progress, rollout_ticket_release, rollout_ticket_wait,
 };
 use rollout_core::simulator::Fixed;
 use rollout_core::{
@@ -259,17 +259,30 @@ fn r10_every_entry_refuses_null_at_once() {
     let (no_ticket, no_group) = (ptr::null_mut(), ptr::null_mut());
     let ticket = host.submit(&request);
     let group = host.group();
-    let (mut nthread, mut count, mut done) = (7, 7, 7);
+    let (mut nthread, mut count, mut done, mut cpu) = (7, 7, 7, 7);
     let (mut progress, mut stats) = (NO_PROGRESS, NO_STATS);
     let (mut new_ticket, mut new_group) = (ptr::null_mut(), ptr::null_mut());
     // For several closures.
     let (to_count, to_ticket) = (&raw mut count, &raw mut new_ticket);
     type Call<'a> = &'a mut dyn FnMut(*mut RolloutError) -> RolloutStatus;
     // SAFETY: here and in the other lines, each pointer is null or valid.
-    let calls: [(&str, &str, Call<'_>); 32] = unsafe {
+    let calls: [(&str, &str, Call<'_>); 36] = unsafe {
         [
             ("rollout_pool_create", "pool", &mut |e| {
                 rollout_pool_create(1, ptr::null_mut(), e)
+            }),
+            ("rollout_pool_create_on", "cpus", &mut |e| {
+                let mut pool = ptr::null_mut();
+                rollout_pool_create_on(ptr::null(), 1, &mut pool, e)
+            }),
+            ("rollout_pool_create_on", "pool", &mut |e| {
+                rollout_pool_create_on(&0, 1, ptr::null_mut(), e)
+            }),
+            ("rollout_pool_cpu", "pool", &mut |e| {
+                rollout_pool_cpu(null, 0, &mut cpu, e)
+            }),
+            ("rollout_pool_cpu", "cpu", &mut |e| {
+                rollout_pool_cpu(pool, 0, ptr::null_mut(), e)
             }),
             ("rollout_pool_num_threads", "pool", &mut |e| {
                 rollout_pool_num_threads(null, &mut nthread, e)
@@ -379,7 +392,7 @@ fn r10_every_entry_refuses_null_at_once() {
         );
         called.insert(function.to_owned());
     }
-    assert_eq!((nthread, count, done), (7, 7, 7));
+    assert_eq!((nthread, count, done, cpu), (7, 7, 7, 7));
     assert_eq!((progress, stats), (NO_PROGRESS, NO_STATS));
     assert!(new_ticket.is_null() && new_group.is_null());
     // SAFETY: both are live, and not used any more.
@@ -550,6 +563,62 @@ fn a_pool_of_an_odd_number_of_threads_is_refused() {
         rollout_pool_create(0, nowhere, ptr::null_mut())
     };
     assert_eq!(status, RolloutStatus::Misaligned);
+}
+
+#[test]
+fn a_list_of_cpus_that_makes_no_sense_is_refused() {
+    use RolloutStatus as S;
+    let (many, odd) = ([0; 4097], [0, 1]);
+    let far = i32::MAX;
+    let cases: [(&[i32], RolloutStatus, &str); 6] = [
+        (&[], S::EmptyList, "cpus: is empty"),
+        (&many, S::BadOption, "cpus: has 4097 CPUs"),
+        (&[-1], S::BadOption, "cpus[0]: is -1, which is no CPU"),
+        (&[i32::MIN], S::BadOption, "cpus[0]: is -2147483648"),
+        (
+            &[far],
+            S::BadOption,
+            "cpus[0]: is 2147483647, but this thread may use only",
+        ),
+        (&[far, far], S::BadOption, "cpus[0]: is 2147483647"),
+    ];
+    for (cpus, expected, begin) in cases {
+        let mut error = error_object();
+        let mut pool = ptr::dangling_mut();
+        // SAFETY: a list of so many numbers, a place for a handle, and an error object.
+        let status =
+            unsafe { rollout_pool_create_on(cpus.as_ptr(), cpus.len(), &mut pool, &mut error) };
+        assert_eq!(status, expected);
+        assert!(text(&error).starts_with(begin), "{}", text(&error));
+        assert_eq!(pool, ptr::dangling_mut(), "written in spite of the error");
+    }
+    let odd = odd.as_ptr().wrapping_byte_add(1);
+    let mut pool = ptr::null_mut();
+    // SAFETY: refused before anything is read.
+    let statuses = unsafe {
+        [
+            rollout_pool_create_on(odd, 1, &mut pool, ptr::null_mut()),
+            rollout_pool_create_on(ptr::null(), 0, &mut pool, ptr::null_mut()),
+            rollout_pool_create_on(ptr::dangling(), usize::MAX, &mut pool, ptr::null_mut()),
+        ]
+    };
+    assert_eq!(statuses, [S::Misaligned, S::EmptyList, S::BadOption]);
+
+    // A pool without a list, and threads that it does not have.
+    let host = Host::new(2);
+    for (thread, expected) in [
+        (-1, S::BadOption),
+        (0, S::Ok),
+        (1, S::Ok),
+        (2, S::BadOption),
+        (i32::MAX, S::BadOption),
+    ] {
+        let mut cpu = 7;
+        // SAFETY: a live pool, and a place for a number.
+        let status = unsafe { rollout_pool_cpu(host.pool, thread, &mut cpu, ptr::null_mut()) };
+        assert_eq!(status, expected);
+        assert_eq!(cpu, if status == S::Ok { -1 } else { 7 });
+    }
 }
 
 #[test]

@@ -724,3 +724,36 @@ fn workers_count_what_they_do() {
     let idle: Duration = stats.iter().map(|stats| stats.idle).sum();
     assert!(idle > Duration::ZERO);
 }
+
+#[test]
+fn callers_take_no_part_in_the_rollouts_of_threads_on_cpus() {
+    // Whichever the process may use.
+    let pool = (0..4096).find_map(|cpu| Pool::with_cpus(&[cpu]).ok());
+    let pool = pool.expect("there is a CPU to run on");
+    let threads: Arc<Mutex<HashSet<Option<String>>>> = Arc::default();
+    let seen = Arc::clone(&threads);
+    let mut clocks = Clocks::new([10, 3], 2, move |_| {
+        let name = thread::current().name().map(str::to_owned);
+        seen.lock().unwrap().insert(name);
+    });
+    for _ in 0..10 {
+        assert_eq!(pool.run(&mut clocks.request()).unwrap().completed, 10);
+        for start in [Start::AtOnce, Start::Attended] {
+            pool.scope(|scope| {
+                let request = clocks.request();
+                let ticket = scope.submit(request, Terms::default(), start).unwrap();
+                assert_eq!(ticket.wait().unwrap().completed, 10);
+            });
+        }
+    }
+    let only = HashSet::from([Some("rollout-0".to_owned())]);
+    assert_eq!(*threads.lock().unwrap(), only);
+    // But a task of the pool's own that runs a request can only do it itself.
+    let pool = Arc::new(pool);
+    let inner = Arc::clone(&pool);
+    pool.schedule(move || {
+        assert_eq!(inner.run(&mut clocks.request()).unwrap().completed, 10);
+    });
+    pool.wait_count(1).unwrap();
+    pool.end();
+}

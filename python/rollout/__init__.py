@@ -27,13 +27,14 @@ as it is.
 
 from rollout._library import version as __version__
 from rollout._outcomes import Outcomes, Status
-from rollout._rollout import Rollout, rollout, shutdown_persistent_pool
+from rollout._rollout import Rollout, default_nthread, rollout, shutdown_persistent_pool
 
 __all__ = [
     "Outcomes",
     "Rollout",
     "Status",
     "__version__",
+    "default_nthread",
     "rollout",
     "shutdown_persistent_pool",
 ]

@@ -225,6 +225,12 @@ class Error(Structure):
 # What each function returns and takes.
 PROTOTYPES: dict[str, tuple[Any, list[Any]]] = {
     "rollout_version": (c_char_p, []),
+    "rollout_default_nthread": (c_int32, []),
+    "rollout_pool_create_on": (
+        c_int32,
+        [POINTER(c_int32), c_size_t, POINTER(c_void_p), POINTER(Error)],
+    ),
+    "rollout_pool_cpu": (c_int32, [c_void_p, c_int32, POINTER(c_int32), POINTER(Error)]),
     "rollout_pool_create": (c_int32, [c_int32, POINTER(c_void_p), POINTER(Error)]),
     "rollout_pool_destroy": (None, [c_void_p]),
     "rollout_pool_num_threads": (c_int32, [c_void_p, POINTER(c_int32), POINTER(Error)]),

@@ -15,7 +15,7 @@ from rollout._arrays import Inputs, Outputs, place, rows
 from rollout._library import library
 from rollout._outcomes import Outcomes, Status
 
-_MOST_THREADS = (1 << 31) - 1
+_MOST_THREADS = _LAST_CPU = (1 << 31) - 1
 
 _run = library.rollout_run
 
@@ -41,25 +41,34 @@ class Pool:
     # A pool that could not be made.
     _handle = ctypes.c_void_p()
 
-    def __init__(self, nthread: int) -> None:
+    def __init__(self, nthread: int, cpus: Optional[Sequence[int]] = None) -> None:
         """Starts the threads.
 
         Args:
             nthread: the threads that a call may keep busy. The calling thread is one of
-                them, so the pool itself has one less.
+                them, so the pool itself has one less; not with `cpus`, of which there are
+                as many.
+            cpus: the CPU that each thread of the pool stays on.
 
         Raises:
-            ValueError: `nthread` is negative, or no number that the library can take.
+            ValueError: `nthread` is negative, or no number that the library can take; or
+                the library refuses the list.
             RuntimeError: the system refuses to start that many threads.
         """
         if not 0 <= nthread <= _MOST_THREADS:
             raise ValueError(f"nthread must be in 0 .. {_MOST_THREADS}, got {nthread}")
         handle = ctypes.c_void_p()
         error = _abi.Error()
-        if library.rollout_pool_create(
-            max(nthread - 1, 0), ctypes.byref(handle), ctypes.byref(error)
-        ):
-            raise RuntimeError(error.text.decode())
+        if cpus is None:
+            library.rollout_pool_create(max(nthread - 1, 0), handle, error)
+        else:
+            for number, cpu in enumerate(cpus):
+                if not 0 <= cpu <= _LAST_CPU:
+                    raise ValueError(f"cpus[{number}]: is {cpu}, which is no CPU")
+            listed = (ctypes.c_int32 * nthread)(*cpus)
+            library.rollout_pool_create_on(listed, nthread, handle, error)
+        if error.status:
+            raise_error(error.status, error.text.decode(), [])
         self.nthread = nthread
         self._handle = handle
         self._address = handle.value or 0
@@ -81,6 +90,16 @@ class Pool:
     def is_alive(self) -> bool:
         """Whether this is the process that made the pool, and not a forked child of it."""
         return self._process == _process
+
+    def cpus(self) -> Optional[tuple[int, ...]]:
+        """The CPU that each thread of the pool stays on, if they do."""
+        found = []
+        for thread in range(self.nthread):
+            cpu = ctypes.c_int32(-1)
+            # (The last one may be the caller, which is no thread of the pool.)
+            library.rollout_pool_cpu(self._handle, thread, cpu, None)
+            found.append(cpu.value)
+        return tuple(found) if found and found[0] >= 0 else None
 
     def run(
         self,

@@ -31,6 +31,7 @@ from rollout._arrays import (
     readable,
 )
 from rollout._fast import fast_rollout as _fast_rollout
+from rollout._library import library
 from rollout._mujoco import CTRL, FULL_PHYSICS, USER
 from rollout._outcomes import Outcomes
 from rollout._pool import Overlap, Pool
@@ -55,21 +56,41 @@ class Rollout:
     """
 
     nthread: int
-    """Number of threads that work on a call, the calling thread included; 0 is as good as 1."""
+    """Number of threads that work on a call, the calling thread included; 0 is as good as 1.
+    With `cpus` their number: the threads of the pool alone."""
 
-    def __init__(self, *, nthread: Optional[int] = None) -> None:
+    cpus: Optional[tuple[int, ...]]
+    """The CPU that each thread stays on, or None if they do not."""
+
+    def __init__(
+        self, *, nthread: Optional[int] = None, cpus: Optional[Sequence[int]] = None
+    ) -> None:
         """Starts the threads.
 
         Args:
             nthread: number of threads; the calling thread of `rollout` is one of them. With
-                0, 1 or None everything runs on the calling thread.
+                0, 1 or None everything runs on the calling thread. `default_nthread()` is
+                as many as can be kept busy.
+            cpus: instead of `nthread`, the numbers of CPUs (from 0, as in `os.sched_setaffinity`),
+                on each of which one thread is started and stays. The calling thread is none
+                of them: there are as many data as CPUs.
 
         Raises:
-            ValueError: `nthread` is negative.
+            ValueError: `nthread` is negative; or `cpus` is empty, or has a CPU twice, or one
+                that this thread may not use (`os.sched_getaffinity(0)`); or both are given.
             RuntimeError: the system refuses to start that many threads.
         """
-        self.nthread = 0 if nthread is None else operator.index(nthread)
-        self._pool: Optional[Pool] = Pool(self.nthread)
+        if cpus is None:
+            self.nthread = 0 if nthread is None else operator.index(nthread)
+            pool = Pool(self.nthread)
+        else:
+            if nthread is not None:
+                raise ValueError("nthread and cpus are both given: a pool has a thread on each CPU")
+            listed = [operator.index(cpu) for cpu in cpus]
+            self.nthread = len(listed)
+            pool = Pool(self.nthread, listed)
+        self.cpus = pool.cpus()
+        self._pool: Optional[Pool] = pool
 
     def __enter__(self) -> Rollout:
         return self
@@ -157,8 +178,8 @@ class Rollout:
         Args:
             model: one model for all rollouts, or a sequence of nbatch models of equal
                 sizes.
-            data: one data for each thread: `nthread` of them. What they hold afterwards is
-                not defined.
+            data: one data for each thread: `nthread`, or one for each of `cpus`. What they
+                hold afterwards is not defined.
             initial_state: start states as `mj_getState` gives them for
                 `mjSTATE_FULLPHYSICS`, ([nbatch or 1] x nstate).
             control: inputs of each step in the units of the model,
@@ -215,6 +236,16 @@ class Rollout:
             sensordata,
             chunk_size,
         )
+
+
+def default_nthread() -> int:
+    """The number of threads that this process may keep busy.
+
+    That is the number of CPUs that the calling thread may use (`taskset`,
+    `os.sched_setaffinity`), or the number of whole CPUs in the CPU quota of its cgroup
+    (containers), if that is less, and at least 1.
+    """
+    return int(library.rollout_default_nthread())
 
 
 @overload

@@ -9,6 +9,9 @@
 // there before is put back, so a thread that is outside the engine never has it.
 // Where the engine has no handlers of threads, ours is the process's while anybody
 // needs it (`rollout_trap_enter`).
+//
+// The engine runs with the floating-point mode of the host that has asked for it, and
+// Rust with its own, so this is also where the one changes to the other.
 
 #include <setjmp.h>
 #include <stddef.h>
@@ -16,6 +19,98 @@
 #include <stdlib.h>
 
 #include "rollout.h"
+
+// ---------------------------------------------------------------- floating point
+
+// A floating-point mode: how the processor rounds, whether it flushes subnormal numbers
+// to zero, which exceptions trap, how exact the x87 is. The flags of exceptions that have
+// come up are no part of it: they stay as they are when it changes. Never 0.
+typedef uint64_t Mode;
+
+#if defined(__x86_64__)
+
+// MXCSR without its flags, and the x87's control word.
+enum { SSE_FLAGS = 0x3f, X87_TRAPS = 0x3f };
+
+// What the ABI starts a process with, and Rust takes for granted.
+static const Mode RUSTS_MODE = (Mode)0x037f << 32 | 0x1f80;
+
+static inline Mode mode_now(void) {
+  uint32_t sse;
+  uint16_t x87;
+  __asm__ volatile("stmxcsr %0" : "=m"(sse));
+  __asm__ volatile("fnstcw %0" : "=m"(x87));
+  return (Mode)x87 << 32 | (sse & ~(uint32_t)SSE_FLAGS);
+}
+
+static void set_mode(Mode mode) {
+  uint32_t sse;
+  uint16_t x87 = (uint16_t)(mode >> 32), x87_now, flags;
+  __asm__ volatile("stmxcsr %0" : "=m"(sse));
+  sse = (sse & SSE_FLAGS) | (uint32_t)mode;
+  __asm__ volatile("ldmxcsr %0" : : "m"(sse) : "memory");
+  __asm__ volatile("fnstcw %0" : "=m"(x87_now));
+  if (x87_now != x87) {
+    // Of what once was no trap the x87 would make one at its next operation.
+    __asm__ volatile("fnstsw %0" : "=m"(flags));
+    if (flags & ~x87 & X87_TRAPS) {
+      __asm__ volatile("fnclex");
+    }
+    __asm__ volatile("fldcw %0" : : "m"(x87) : "memory");
+  }
+}
+
+#elif defined(__aarch64__)
+
+// FPCR, and a bit that it does not have. The flags are in another register.
+static const Mode RUSTS_MODE = (Mode)1 << 63;
+
+static inline Mode mode_now(void) {
+  uint64_t control;
+  __asm__ volatile("mrs %0, fpcr" : "=r"(control));
+  return RUSTS_MODE | control;
+}
+
+static void set_mode(Mode mode) {
+  __asm__ volatile("msr fpcr, %0" : : "r"(mode & ~RUSTS_MODE) : "memory");
+}
+
+#else
+#error "the floating-point mode of this processor is not known here"
+#endif
+
+// The mode in which this thread's host has called the library; 0 outside of such calls.
+static __thread Mode hosts_mode = 0;
+
+// The host has called: its mode is kept, and Rust's set, until `rollout_trap_to_host`
+// gets what this returns.
+uint64_t rollout_trap_from_host(void) {
+  Mode outer = hosts_mode;
+  hosts_mode = mode_now();
+  if (hosts_mode != RUSTS_MODE) {
+    set_mode(RUSTS_MODE);
+  }
+  return outer;
+}
+
+void rollout_trap_to_host(uint64_t outer) {
+  if (mode_now() != hosts_mode) {
+    set_mode(hosts_mode);
+  }
+  hosts_mode = outer;
+}
+
+// The mode that the host wants its engine to be called in.
+uint64_t rollout_trap_mode(void) { return hosts_mode ? hosts_mode : mode_now(); }
+
+// Sets Rust's mode, where a function of the host's has left another one behind.
+void rollout_trap_rusts_mode(void) {
+  if (mode_now() != RUSTS_MODE) {
+    set_mode(RUSTS_MODE);
+  }
+}
+
+// ---------------------------------------------------------------- what a thread keeps
 
 // One call of a list: which, its state spec (for HEALTHY the number of warning
 // counters, for TEXT the kind of warning), and what it reads or writes.
@@ -69,6 +164,8 @@ typedef struct Frame {
   struct Frame* outer;
   // What the thread had before; ours for a kind that the engine does not have.
   RolloutHandler before[NKIND];
+  // The floating-point mode that the thread had before.
+  Mode mode;
   // Not zero while a callback of the engine is inside the library: whatever errs then
   // has frames of Rust below it, and does not end here.
   int outside;
@@ -250,28 +347,37 @@ static void disarm(Frame* frame) {
   innermost = frame->outer;
 }
 
-// Calls `body(user)`. Returns 0 if that returned, and 1 if the engine left it by an
-// error, for `reason`.
-static int trapped(const RolloutHooks* hooks, void (*body)(void*), void* user) {
+// Calls `body(user)` in this floating-point mode. Returns 0 if that returned, and 1 if the
+// engine left it by an error, for `reason`. Whatever the engine, or a callback, has made
+// of the mode, and after a jump too, the thread then has the one that it had.
+static int trapped(const RolloutHooks* hooks, Mode mode, void (*body)(void*), void* user) {
   Frame frame;
   int failed;
+  frame.mode = mode_now();
+  if (frame.mode != mode) {
+    set_mode(mode);
+  }
   if (!of_threads(hooks) && !of_process(hooks)) {
     int retires = (hooks->flags & ROLLOUT_HOOKS_RETIRE_THREAD) != 0;
     unarmed += retires;
     body(user);
     unarmed -= retires;
-    return 0;
-  }
-  frame.hooks = hooks;
-  // Before the setjmp, so that nothing in this function changes after it.
-  arm(&frame);
-  if (_setjmp(frame.recover) == 0) {
-    body(user);
     failed = 0;
   } else {
-    failed = 1;
+    frame.hooks = hooks;
+    // Before the setjmp, so that nothing in this function changes after it.
+    arm(&frame);
+    if (_setjmp(frame.recover) == 0) {
+      body(user);
+      failed = 0;
+    } else {
+      failed = 1;
+    }
+    disarm(&frame);
   }
-  disarm(&frame);
+  if (mode_now() != frame.mode) {
+    set_mode(frame.mode);
+  }
   return failed;
 }
 
@@ -350,8 +456,8 @@ static void run(void* user) {
 }
 
 // Makes a list of calls, up to the first that fails.
-int rollout_trap_run(const RolloutEngine* engine, const void* model, void* data, const Call* calls,
-                     size_t ncall) {
+int rollout_trap_run(const RolloutEngine* engine, uint64_t mode, const void* model, void* data,
+                     const Call* calls, size_t ncall) {
   List list;
   list.engine = engine;
   list.model = model;
@@ -359,15 +465,15 @@ int rollout_trap_run(const RolloutEngine* engine, const void* model, void* data,
   list.calls = calls;
   list.ncall = ncall;
   list.result = DONE;
-  return trapped(&engine->hooks, run, &list) ? FAILED : list.result;
+  return trapped(&engine->hooks, mode, run, &list) ? FAILED : list.result;
 }
 
 // Why this thread's last list of calls has failed.
 const char* rollout_trap_reason(void) { return reason; }
 
 // Runs `call(user)` as if it were a call of the engine.
-int rollout_trap_call(const RolloutHooks* hooks, void (*call)(void*), void* user) {
-  return trapped(hooks, call, user);
+int rollout_trap_call(const RolloutHooks* hooks, uint64_t mode, void (*call)(void*), void* user) {
+  return trapped(hooks, mode, call, user);
 }
 
 // Whether this thread has seen an error of an engine whose threads must be retired, or

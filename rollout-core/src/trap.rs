@@ -3,10 +3,15 @@
 //! All calls of an engine's functions go through `Trapped::run`, a list of them at a
 //! time, into `trap.c` (those that the host wants to make itself through [`guard`]). It sets handlers of its own for errors and warnings ([`Hooks`]),
 //! calls, and puts back what was there. A jump crosses the engine's frames only.
+//!
+//! Around the calls the thread has the floating-point mode of the host that has asked for
+//! them, whichever thread that is (`Mode`). Rust code never runs in it: a host that
+//! comes from C leaves it at the library's boundary ([`from_host`]).
 
 use std::borrow::Cow;
 use std::ffi::{CStr, c_char, c_int, c_void};
 use std::fmt;
+use std::marker::PhantomData;
 use std::mem;
 use std::ops::Deref;
 use std::ptr;
@@ -360,21 +365,40 @@ pub(crate) enum Ran {
     Warned,
 }
 
-/// An engine table that has been checked.
+/// How a thread computes with floating-point numbers, as `trap.c` writes it down: the
+/// direction of rounding, subnormal numbers, traps, the precision of the x87.
+#[repr(transparent)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Mode(u64);
+
+impl Mode {
+    /// That of the host on this thread: in which it has called the library, or, if it has
+    /// not come by [`from_host`], the thread's own.
+    fn of_host() -> Self {
+        // SAFETY: a look at registers and memory of this thread.
+        Self(unsafe { rollout_trap_mode() })
+    }
+}
+
+/// An engine table that has been checked, and the mode that its calls are made in.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Trapped<'a>(&'a Engine);
+pub(crate) struct Trapped<'a> {
+    engine: &'a Engine,
+    mode: Mode,
+}
 
 impl Deref for Trapped<'_> {
     type Target = Engine;
 
     fn deref(&self) -> &Engine {
-        self.0
+        self.engine
     }
 }
 
 unsafe extern "C" {
     fn rollout_trap_run(
         engine: *const Engine,
+        mode: u64,
         model: *const c_void,
         data: *mut c_void,
         calls: *const Call,
@@ -383,6 +407,7 @@ unsafe extern "C" {
     fn rollout_trap_reason() -> *const c_char;
     fn rollout_trap_call(
         hooks: *const Hooks,
+        mode: u64,
         call: unsafe extern "C" fn(user: *mut c_void),
         user: *mut c_void,
     ) -> c_int;
@@ -391,14 +416,22 @@ unsafe extern "C" {
     fn rollout_trap_return(frame: *mut c_void);
     fn rollout_trap_enter(hooks: *const Hooks) -> c_int;
     fn rollout_trap_leave();
+    fn rollout_trap_from_host() -> u64;
+    fn rollout_trap_to_host(outer: u64);
+    fn rollout_trap_mode() -> u64;
+    fn rollout_trap_rusts_mode();
 }
 
 impl<'a> Trapped<'a> {
-    /// The table, if it is complete and does not contradict itself.
+    /// The table, if it is complete and does not contradict itself. Its calls are made in
+    /// the mode that the calling thread's host has now.
     pub(crate) fn new(engine: &'a Engine) -> Result<Self, Error> {
         engine.check()?;
         engine.hooks.check(engine.take_error.is_some())?;
-        Ok(Self(engine))
+        Ok(Self {
+            engine,
+            mode: Mode::of_host(),
+        })
     }
 
     /// Makes calls, up to the first that fails.
@@ -422,7 +455,10 @@ impl<'a> Trapped<'a> {
     ) -> Ran {
         // SAFETY: the table was checked; the list is there; the rest is the caller's
         // promise.
-        let ran = unsafe { rollout_trap_run(self.0, model, data, calls.as_ptr(), calls.len()) };
+        let ran = unsafe {
+            let (first, count) = (calls.as_ptr(), calls.len());
+            rollout_trap_run(self.engine, self.mode.0, model, data, first, count)
+        };
         match ran {
             DONE => Ran::Done,
             WARNED => Ran::Warned,
@@ -433,7 +469,7 @@ impl<'a> Trapped<'a> {
     /// Whether the engine may use data on this thread.
     #[inline]
     pub(crate) fn is_welcome(&self) -> bool {
-        self.0.hooks.flags & HOOKS_RETIRE_THREAD == 0 || !is_spent()
+        self.hooks.flags & HOOKS_RETIRE_THREAD == 0 || !is_spent()
     }
 
     /// Sets handlers of the process where the engine has none of threads, until the
@@ -441,7 +477,7 @@ impl<'a> Trapped<'a> {
     /// ending in a callback of the engine that has called the library.
     pub(crate) fn enter(&self) -> Entered {
         // SAFETY: the hooks were checked.
-        let process = unsafe { rollout_trap_enter(&self.0.hooks) } != 0;
+        let process = unsafe { rollout_trap_enter(&self.hooks) } != 0;
         Entered {
             process,
             _outside: outside(),
@@ -495,6 +531,42 @@ impl Drop for Outside {
     }
 }
 
+/// Says that a host has called that is not written in Rust, which may compute in any
+/// floating-point mode: until the result is dropped the thread has Rust's. Engine calls
+/// that are asked for meanwhile are made in the host's.
+///
+/// The flags of exceptions that have come up are left alone.
+pub fn from_host() -> FromHost {
+    FromHost {
+        // SAFETY: changes registers to what Rust code may expect anyway.
+        outer: unsafe { rollout_trap_from_host() },
+        _of_this_thread: PhantomData,
+    }
+}
+
+/// See [`from_host`].
+#[derive(Debug)]
+pub struct FromHost {
+    /// What a call of the host's further down the stack has said.
+    outer: u64,
+    /// Not Send.
+    _of_this_thread: PhantomData<*mut ()>,
+}
+
+impl Drop for FromHost {
+    fn drop(&mut self) {
+        // SAFETY: the host has said where it came from, on this thread, and goes back.
+        unsafe { rollout_trap_to_host(self.outer) };
+    }
+}
+
+/// Sets the floating-point mode that Rust needs, after a function of the host's that is
+/// not written in Rust, has been called in this mode, and may have left another one.
+pub fn after_host() {
+    // SAFETY: as for `from_host`.
+    unsafe { rollout_trap_rusts_mode() };
+}
+
 /// Why [`guard`] did not succeed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum GuardError {
@@ -538,7 +610,7 @@ pub unsafe fn guard(
     let engine = Trapped::new(engine).map_err(GuardError::Refused)?;
     let _entered = engine.enter();
     // SAFETY: the hooks were checked; the rest is the caller's promise.
-    match unsafe { rollout_trap_call(&engine.hooks, call, user) } {
+    match unsafe { rollout_trap_call(&engine.hooks, engine.mode.0, call, user) } {
         0 => Ok(()),
         _ => Err(GuardError::Failed(reason())),
     }

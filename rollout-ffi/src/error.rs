@@ -8,7 +8,7 @@ use std::ptr;
 use rollout_core::simulator::panic_text;
 use rollout_core::trap;
 use rollout_core::{Ended, Error, ErrorKind, FirstFailed, Tally};
-use rollout_pool::{RunError, WaitError};
+use rollout_pool::{CpusError, RunError, WaitError};
 
 use crate::sized::{self, Growable};
 
@@ -223,6 +223,17 @@ impl From<Error> for Failure {
     }
 }
 
+impl From<CpusError> for Failure {
+    fn from(error: CpusError) -> Self {
+        let status = match error {
+            CpusError::Empty => RolloutStatus::EmptyList,
+            CpusError::Refused(_) => RolloutStatus::NoThread,
+            _ => RolloutStatus::BadOption,
+        };
+        Self::new(status, error.to_string())
+    }
+}
+
 impl From<RunError> for Failure {
     fn from(error: RunError) -> Self {
         let text = error.to_string();
@@ -255,8 +266,9 @@ impl From<WaitError> for Failure {
 }
 
 /// Runs the body of an exported function: no panic leaves it, no jump of an engine
-/// whose callback called it crosses it, and what went wrong goes to the error object. An
-/// error object that is unusable is itself a refused argument, found before the body runs.
+/// whose callback called it crosses it, the floating-point mode is Rust's until it
+/// returns, and what went wrong goes to the error object. An error object that is unusable
+/// is itself a refused argument, found before the body runs.
 ///
 /// # Safety
 ///
@@ -265,6 +277,7 @@ pub(crate) unsafe fn boundary(
     error: *mut RolloutError,
     body: impl FnOnce() -> Result<(), Failure>,
 ) -> RolloutStatus {
+    let _host = trap::from_host();
     if !error.is_null() {
         // SAFETY: the caller's promise.
         if let Err(refused) = unsafe { sized::check(error, "error") } {

@@ -29,9 +29,9 @@ pub use group::{
 pub use guard::rollout_guard;
 pub use pool::{
     ROLLOUT_NTHREAD_DEFAULT, RolloutPool, RolloutTask, RolloutWorkerStats, rollout_default_nthread,
-    rollout_pool_count, rollout_pool_create, rollout_pool_destroy, rollout_pool_num_threads,
-    rollout_pool_reset_count, rollout_pool_schedule, rollout_pool_stats, rollout_pool_wait_count,
-    rollout_worker_id,
+    rollout_pool_count, rollout_pool_cpu, rollout_pool_create, rollout_pool_create_on,
+    rollout_pool_destroy, rollout_pool_num_threads, rollout_pool_reset_count,
+    rollout_pool_schedule, rollout_pool_stats, rollout_pool_wait_count, rollout_worker_id,
 };
 pub use request::{
     ROLLOUT_REQUEST_ATTENDED, RolloutInput, RolloutOutput, RolloutRequest, rollout_run,

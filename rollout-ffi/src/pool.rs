@@ -6,10 +6,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use rollout_core::array::check_pointer;
-use rollout_core::{Error, ErrorKind};
-use rollout_pool::{Pool, WorkerStats, default_nthread, worker_id};
+use rollout_core::{Error, ErrorKind, trap};
+use rollout_pool::{CpusError, Pool, WorkerStats, default_nthread, worker_id};
 
 use crate::error::{Failure, RolloutError, RolloutStatus, boundary};
+use crate::request::list;
 
 /// A pool of threads. The host owns it: made by `rollout_pool_create`, ended by
 /// `rollout_pool_destroy`. Between the two, any number of threads may use it at
@@ -22,16 +23,23 @@ pub struct RolloutPool(Arc<Pool>);
 /// neither a C++ exception nor a longjmp may leave it.
 pub type RolloutTask = Option<unsafe extern "C" fn(user: *mut c_void)>;
 
-/// For rollout_pool_create: as many threads as the process may keep busy, by
-/// its CPU affinity mask and its cgroup's CPU quota.
+/// For rollout_pool_create: as many threads as the process may keep busy
+/// (rollout_default_nthread).
 pub const ROLLOUT_NTHREAD_DEFAULT: i32 = -1;
 
 /// The number of threads that the process may keep busy: what
-/// `ROLLOUT_NTHREAD_DEFAULT` stands for.
+/// `ROLLOUT_NTHREAD_DEFAULT` stands for. The least of the number of CPUs in the calling
+/// thread's affinity mask (taskset, sched_setaffinity) and of the whole CPUs in the CPU
+/// quotas of the process's cgroups, v1 or v2 (containers), but at least 1. Of a quota of
+/// 1.5 CPUs two threads would use up what there is for a period before its end, and all
+/// threads would be stopped until then, so that is 1. Reads a few small files each time.
 #[unsafe(no_mangle)]
 pub extern "C" fn rollout_default_nthread() -> i32 {
     default_nthread() as i32
 }
+
+/// A larger number is a mistake.
+const MOST_THREADS: i32 = 4096;
 
 /// Makes a pool of `nthread` threads, or of `ROLLOUT_NTHREAD_DEFAULT`, and writes
 /// its handle to `*pool`. The threads sleep until there is work; they are named
@@ -57,8 +65,6 @@ pub unsafe extern "C" fn rollout_pool_create(
     pool: *mut *mut RolloutPool,
     error: *mut RolloutError,
 ) -> RolloutStatus {
-    // A larger number is a mistake.
-    const MOST_THREADS: i32 = 4096;
     let body = || {
         check_out(pool, "pool")?;
         let nthread = match nthread {
@@ -78,6 +84,88 @@ pub unsafe extern "C" fn rollout_pool_create(
         })?;
         // SAFETY: checked to be non-null and aligned; the host can write it.
         unsafe { *pool = Box::into_raw(Box::new(RolloutPool(Arc::new(made)))) };
+        Ok(())
+    };
+    // SAFETY: the caller's promise.
+    unsafe { boundary(error, body) }
+}
+
+/// Makes a pool as `rollout_pool_create` does, of one thread for each CPU of a list, on
+/// which it stays: thread i on CPU `cpus[i]`, numbered as the system does (from 0). For
+/// hosts that divide a machine between pools, or keep rollouts away from a CPU on which
+/// something else must not wait. The list is read during the call only.
+///
+/// The calling thread itself is not moved. The memory of the threads (stacks) is first
+/// touched by themselves, and so is near their CPUs on machines where memory is; the data
+/// that they use are the host's, who may let each thread touch its own in a task.
+///
+/// Errors: NULL_POINTER, MISALIGNED; EMPTY_LIST; BAD_OPTION for more than 4096 CPUs, for
+/// one that stands twice in the list, and for one that the calling thread's affinity mask
+/// does not have (sched_getaffinity); NO_THREAD. `*pool` is written only on success.
+///
+/// # Safety
+///
+/// `cpus` is NULL or points to `ncpu` numbers. `pool` points to a place for a handle,
+/// `error` is NULL or an error object.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn rollout_pool_create_on(
+    cpus: *const i32,
+    ncpu: usize,
+    pool: *mut *mut RolloutPool,
+    error: *mut RolloutError,
+) -> RolloutStatus {
+    let body = || {
+        check_out(pool, "pool")?;
+        if ncpu > MOST_THREADS as usize {
+            return Err(CpusError::TooMany(ncpu).into());
+        }
+        // SAFETY: the caller's promise.
+        let listed = unsafe { list(cpus, ncpu, "cpus", "ncpu")? };
+        let mut cpus = Vec::with_capacity(ncpu);
+        for (i, &cpu) in listed.iter().enumerate() {
+            cpus.push(usize::try_from(cpu).map_err(|_| {
+                let reason = format!("cpus[{i}]: is {cpu}, which is no CPU");
+                Failure::new(RolloutStatus::BadOption, reason)
+            })?);
+        }
+        let made = Pool::with_cpus(&cpus)?;
+        // SAFETY: checked to be non-null and aligned; the host can write it.
+        unsafe { *pool = Box::into_raw(Box::new(RolloutPool(Arc::new(made)))) };
+        Ok(())
+    };
+    // SAFETY: the caller's promise.
+    unsafe { boundary(error, body) }
+}
+
+/// Writes the CPU that a thread of the pool stays on to `*cpu`: what
+/// `rollout_pool_create_on` was told, or -1 in a pool that it has not made. `thread` is
+/// 0 .. nthread-1, the `rollout_worker_id` of that thread.
+///
+/// Errors: NULL_POINTER, MISALIGNED; BAD_OPTION where the pool has no such thread.
+///
+/// # Safety
+///
+/// `pool` is NULL or a live handle; the other pointers are NULL or valid.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn rollout_pool_cpu(
+    pool: *const RolloutPool,
+    thread: i32,
+    cpu: *mut i32,
+    error: *mut RolloutError,
+) -> RolloutStatus {
+    let body = || {
+        // SAFETY: the caller's promise.
+        let pool = unsafe { handle(pool)? };
+        check_out(cpu, "cpu")?;
+        let nthread = pool.num_threads();
+        let id = usize::try_from(thread).ok().filter(|&id| id < nthread);
+        let id = id.ok_or_else(|| {
+            let reason = format!("thread: is {thread}, but the pool has {nthread} threads");
+            Failure::new(RolloutStatus::BadOption, reason)
+        })?;
+        let pinned = pool.cpus().get(id).map_or(-1, |&cpu| cpu as i32);
+        // SAFETY: checked to be non-null and aligned; the host can write it.
+        unsafe { *cpu = pinned };
         Ok(())
     };
     // SAFETY: the caller's promise.
@@ -155,7 +243,7 @@ pub extern "C" fn rollout_worker_id() -> i32 {
 /// Hands a task to the pool and returns. The task runs as soon as a thread is
 /// free, whether or not anybody waits, after the tasks scheduled before it have
 /// begun. Tasks may schedule tasks. In a pool of 0 threads the task runs before
-/// this call returns.
+/// this call returns. On whichever thread, it has the default floating-point mode.
 ///
 /// Errors: NULL_POINTER.
 ///
@@ -358,6 +446,7 @@ pub(crate) unsafe fn runnable(
         let User(user) = { user };
         // SAFETY: the pool calls it once, and the caller promises that it can be called.
         unsafe { task(user) };
+        trap::after_host();
     })
 }
 

@@ -159,6 +159,10 @@ unsafe impl Growable for Engine {}
 /// says. An engine error ends its rollout likewise, and no other one; when all have been
 /// run, the status is ROLLOUTS_FAILED. The data that it came from has been reset by then.
 ///
+/// Whichever thread runs a rollout, the engine computes there in the floating-point mode
+/// that the calling thread has when it calls (rounding, subnormal numbers, traps), as in
+/// that loop. A mode that the engine or a callback leaves behind ends with the step.
+///
 /// What it costs: a microsecond or so beside the engine's own work; with
 /// ROLLOUT_MODEL_HIDDEN_STATE, or with a model for each rollout that has mocap bodies
 /// or equality constraints, a reset before each rollout (in MuJoCo as long as 0.05 to
@@ -182,7 +186,7 @@ unsafe impl Growable for Engine {}
 /// the outputs, or changes the inputs, during the call, except that another
 /// request may name the same data (and one of the two is refused). The engine table,
 /// the lists of models and data and the request itself do not change during the call
-/// either. All threads that take part have the same floating-point mode.
+/// either.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rollout_run(
     pool: *mut RolloutPool,
@@ -267,7 +271,7 @@ pub(crate) unsafe fn checked<'a>(
 ///
 /// * If `first` is neither null nor misaligned, `count` elements can be read
 ///   there for the lifetime `'a`, and nobody writes to them.
-unsafe fn list<'a, T>(
+pub(crate) unsafe fn list<'a, T>(
     first: *const T,
     count: usize,
     name: &str,

@@ -19,6 +19,7 @@
 
 mod attend;
 mod busy;
+mod cpu;
 mod group;
 mod inside;
 mod job;
@@ -33,7 +34,8 @@ mod worker;
 #[cfg(test)]
 mod tests;
 
+pub use cpu::{CpusError, default_nthread};
 pub use group::Group;
-pub use pool::{Pool, RunError, WaitError, default_nthread};
+pub use pool::{Pool, RunError, WaitError};
 pub use ticket::{Progress, Scope, Start, Terms, Ticket};
 pub use worker::{WorkerStats, worker_id};

@@ -5,18 +5,19 @@ use std::hint;
 use std::io;
 use std::mem;
 use std::sync::Arc;
-use std::thread::{self, JoinHandle};
+use std::thread::JoinHandle;
 use std::time::Instant;
 
 use crossbeam_utils::CachePadded;
 use rollout_core::{Ended, Request, Tally};
 
+use crate::cpu::{self, CpusError};
 use crate::group::{self, Count, Task};
 use crate::inside;
 use crate::job::{Job, Kind, Watch};
 use crate::state::State;
 use crate::sync::{AtomicU64, Event, Guard, Lock};
-use crate::ticket::{Terms, begin};
+use crate::ticket::{Start, Terms, begin};
 use crate::worker::{self, WorkerMeter, WorkerStats};
 
 /// Why [`Pool::run`] did not give a result.
@@ -95,12 +96,6 @@ impl std::error::Error for WaitError {}
 
 const WOULD_DEADLOCK: &str = "waiting here would never end";
 
-/// The number of threads that this process may keep busy: what its CPU affinity
-/// mask and its cgroup's CPU quota allow.
-pub fn default_nthread() -> usize {
-    thread::available_parallelism().map_or(1, usize::from)
-}
-
 /// A persistent pool of threads. See the [crate](crate) for what it runs.
 ///
 /// All methods may be called from any number of threads at once.
@@ -127,6 +122,8 @@ pub(crate) struct Shared {
     pub(crate) meters: Box<[CachePadded<WorkerMeter>]>,
     /// The number of workers.
     pub(crate) nthread: usize,
+    /// The CPU of each worker, or nothing.
+    pub(crate) cpus: Box<[usize]>,
     born: Instant,
 }
 
@@ -165,11 +162,16 @@ impl Shared {
     }
 
     /// Adds a job that was begun, and leaves the lock held.
-    pub(crate) fn open(&self, job: &Job) -> Guard<'_, State> {
+    pub(crate) fn open(&self, job: &Job, start: Start) -> Guard<'_, State> {
         let mut state = self.state.lock();
         state.open(job);
         self.work.advance();
-        state
+        // (Where callers do not work themselves they have no first step to measure.)
+        if (start == Start::Attended && !self.is_pinned()) || job.is_done() || !job.invite() {
+            return state;
+        }
+        self.wake_workers(state, job.threads());
+        self.state.lock()
     }
 
     /// The most threads that can take part in a request.
@@ -181,7 +183,7 @@ impl Shared {
 
     /// Whether the pool's own threads alone run rollouts.
     pub(crate) fn is_pinned(&self) -> bool {
-        false
+        !self.cpus.is_empty()
     }
 
     /// Whether a wait of the calling thread for this pool could be one for itself.
@@ -271,6 +273,22 @@ impl Pool {
     ///
     /// When the system refuses a thread; those already started have ended then.
     pub fn new(nthread: usize) -> io::Result<Self> {
+        Self::start(nthread, &[])
+    }
+
+    /// Starts a pool of one thread for each of these CPUs, on which it stays: thread i on
+    /// `cpus[i]`, and so a thread that takes its place.
+    ///
+    /// # Errors
+    ///
+    /// [`CpusError`]; but for [`Refused`](CpusError::Refused), no thread was started then.
+    pub fn with_cpus(cpus: &[usize]) -> Result<Self, CpusError> {
+        cpu::check(cpus)?;
+        Self::start(cpus.len(), cpus).map_err(CpusError::Refused)
+    }
+
+    /// Starts threads, on these CPUs if there are any.
+    fn start(nthread: usize, cpus: &[usize]) -> io::Result<Self> {
         let shared = Arc::new(Shared {
             state: Lock::new(State::default()),
             work: CachePadded::default(),
@@ -280,6 +298,7 @@ impl Pool {
             threads: Lock::default(),
             meters: (0..nthread).map(|_| CachePadded::default()).collect(),
             nthread,
+            cpus: cpus.into(),
             born: Instant::now(),
         });
         let pool = Pool { shared };
@@ -289,6 +308,9 @@ impl Pool {
             threads
                 .working
                 .push(worker::start(&pool.shared, id, id + 1)?);
+            if let Some(&cpu) = cpus.get(id) {
+                cpu::pin(&threads.working[id], cpu)?;
+            }
         }
         drop(threads);
         Ok(pool)
@@ -308,6 +330,12 @@ impl Pool {
         let now = self.shared.nanos();
         let meters = self.shared.meters.iter();
         meters.map(|meter| meter.stats(now)).collect()
+    }
+
+    /// The CPU that each thread stays on, for a pool that was started so
+    /// ([`with_cpus`](Pool::with_cpus)); otherwise nothing.
+    pub fn cpus(&self) -> &[usize] {
+        &self.shared.cpus
     }
 
     /// Hands a task to the workers. It runs as soon as one is free, whether or
@@ -379,7 +407,7 @@ impl Pool {
         // fail, this ends the process rather than leave workers with a dangling job.
         let bomb = AbortOnUnwind;
         claim.keep();
-        shared.attend(shared.open(&job), &job, None);
+        shared.attend(shared.open(&job, Start::Attended), &job, None);
         mem::forget(bomb);
         job.result().expect("an attended job is done")
     }

@@ -76,10 +76,35 @@ impl Drop for BlockedSignals {
 
 #[cfg(test)]
 pub(crate) mod tests {
+    use super::*;
     use std::cell::Cell;
 
     thread_local! {
         /// The system refuses the threads that this one asks for.
         pub(crate) static REFUSE: Cell<bool> = const { Cell::new(false) };
+    }
+
+    /// Bytes of the calling thread's stack.
+    fn stack_size() -> usize {
+        let mut size = 0;
+        // SAFETY: a zeroed set of attributes has room for those of this thread, which are
+        // asked for, read and given back.
+        unsafe {
+            let mut attributes: libc::pthread_attr_t = mem::zeroed();
+            assert_eq!(
+                libc::pthread_getattr_np(libc::pthread_self(), &mut attributes),
+                0
+            );
+            libc::pthread_attr_getstacksize(&attributes, &mut size);
+            libc::pthread_attr_destroy(&mut attributes);
+        }
+        size
+    }
+
+    #[test]
+    fn threads_have_stacks_of_8_mib() {
+        // SAFETY: nothing is borrowed.
+        let thread = unsafe { spawn("rollout-test".to_owned(), stack_size) };
+        assert!(thread.unwrap().join().unwrap() >= 8 << 20);
     }
 }

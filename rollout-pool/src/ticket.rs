@@ -105,14 +105,7 @@ impl<'r> Flight<'r> {
         });
         let bomb = AbortOnUnwind;
         claim.keep();
-        let state = shared.open(&flight.job);
-        match start {
-            Start::AtOnce => {
-                flight.job.invite();
-                shared.wake_workers(state, threads);
-            }
-            Start::Attended => drop(state),
-        }
+        drop(shared.open(&flight.job, start));
         mem::forget(bomb);
         Ok(flight)
     }

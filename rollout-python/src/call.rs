@@ -16,6 +16,9 @@ use crate::setup::Setup;
 
 /// The function that Python calls: `_fast.py` describes it.
 ///
+/// Nothing here computes with floating-point numbers, so that it does not matter in which
+/// mode Python's thread does: that is `rollout_run`'s to know.
+///
 /// The interpreter may end while a thread is in here, and up to Python 3.13 the thread is
 /// then ended by unwinding it from where it asks for the lock again. So nothing in this
 /// frame has to be dropped.
