@@ -462,3 +462,72 @@ fn tasks_that_schedule_tasks_do_so_while_the_pool_ends() {
     pool.end();
     assert_eq!(ran.load(Ordering::Relaxed), 20);
 }
+
+/// The CPU time that each thread of the pool has used, in nanoseconds.
+fn cpu_times(nthread: usize) -> Vec<u64> {
+    let mut times = Vec::new();
+    for task in std::fs::read_dir("/proc/self/task").unwrap() {
+        let task = task.unwrap().path();
+        // (A thread of another test may end meanwhile.)
+        let read = |file: &str| std::fs::read_to_string(task.join(file)).unwrap_or_default();
+        if read("comm").starts_with("rollout-") {
+            let time = read("schedstat").split(' ').next().unwrap_or("").to_owned();
+            times.extend(time.parse::<u64>());
+        }
+    }
+    assert!(times.len() >= nthread, "{times:?}");
+    times
+}
+
+/// In a process of its own, where no other test has threads of the same name.
+#[test]
+fn an_idle_pool_uses_no_cpu() {
+    const CHILD: &str = "ROLLOUT_TEST_IDLE";
+    if std::env::var_os(CHILD).is_none() {
+        let child = std::process::Command::new(std::env::current_exe().unwrap())
+            .args(["--exact", "an_idle_pool_uses_no_cpu"])
+            .env(CHILD, "1")
+            .output()
+            .unwrap();
+        let said = String::from_utf8_lossy(&child.stdout);
+        assert!(child.status.success(), "{said}");
+        return;
+    }
+    let pool = Pool::new(8).unwrap();
+    for _ in 0..100 {
+        pool.schedule(|| {});
+    }
+    pool.wait_count(100).unwrap();
+    // Those that look out for more work do so for a while.
+    eventually("all sleep", || {
+        let before = cpu_times(8);
+        thread::sleep(Duration::from_millis(50));
+        before == cpu_times(8)
+    });
+    let before = cpu_times(8);
+    thread::sleep(Duration::from_millis(300));
+    assert_eq!(cpu_times(8), before);
+}
+
+#[test]
+fn r60_a_request_too_small_to_share_wakes_nobody() {
+    for nthread in [1, 8, 64] {
+        let pool = Pool::new(nthread).unwrap();
+        let gate = [Gate::new(0)];
+        let mut slots: Vec<_> = (0..9).map(|_| Slot::new(Waiting, &gate[0])).collect();
+        let simulation = Simulation::of(&gate, &mut slots).unwrap();
+        let mut request = Request::new(simulation, one_step_each(8)).unwrap();
+        let rollouts = |pool: &Pool| -> u64 { pool.stats().iter().map(|s| s.rollouts).sum() };
+        // A step takes no time, but one that was interrupted by something else on this
+        // machine may seem long, and then workers are woken: not every time.
+        let shared = (0..200).filter(|_| {
+            let before = rollouts(&pool);
+            assert_eq!(pool.run(&mut request).unwrap().completed, 8);
+            // Long enough for a worker that was woken to be asleep again.
+            thread::sleep(Duration::from_millis(1));
+            rollouts(&pool) != before
+        });
+        let shared = shared.count();
+        assert!(shared < 150, "{nthread} threads: {shared}");
+    }
+}

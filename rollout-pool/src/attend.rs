@@ -20,9 +20,9 @@ use crate::worker::{self, Identity};
 /// that would wake it costs the thread it waits for (`worker::SPIN`).
 const WAIT_SPINS: usize = 500;
 
-/// Steps that are left must be worth this much of the caller's time before sleeping
-/// workers are woken for them: five times what a call that wakes one costs (see
-/// `worker::SPIN` for the measurement), so that waking never costs more than a fifth.
+/// For each sleeping worker that is woken, the steps that are left must be worth this much
+/// of the caller's time: five times what a call that wakes one costs (see `worker::SPIN`
+/// for the measurement), so that waking never costs more than a fifth.
 const WORTH_WAKING_NANOS: u64 = 50_000;
 
 /// Whether it is that time by now.
@@ -196,7 +196,7 @@ impl Shared {
         } else {
             // To start a thread takes longer than to wake one.
             if job.threads() > 1 && job.invite() {
-                self.invite(job);
+                self.invite(job, u64::MAX);
             }
             Work::left(place)
         };
@@ -232,12 +232,14 @@ impl Shared {
         work
     }
 
-    /// Wakes as many workers as can join a job, which this thread is inside of.
-    fn invite(&self, job: &Job) {
+    /// Wakes as many workers as can join a job, which this thread is inside of, but at most
+    /// so many.
+    fn invite(&self, job: &Job, most: u64) {
         let mut state = self.state.lock();
         let inside = state.open_job(job).inside();
         let wanted = job.threads().saturating_sub(inside);
-        self.wake_workers(state, wanted);
+        let most = usize::try_from(most).unwrap_or(usize::MAX);
+        self.wake_workers(state, wanted.min(most));
     }
 
     /// Works on a job in this thread. The first to do so decides whether to wake workers.
@@ -256,18 +258,19 @@ impl Shared {
         // What a step took the last time is a first guess; the first step corrects it. A
         // pool that knows nothing yet wakes its workers.
         let guess = self.step_nanos.load(Ordering::Relaxed);
-        let invited = guess.saturating_mul(job.steps()) > WORTH_WAKING_NANOS;
+        let invited = guess.saturating_mul(job.steps()) / WORTH_WAKING_NANOS;
+        if invited > 0 {
+            self.invite(job, invited);
+        }
         let mut invitation = Invitation {
             shared: self,
             watch,
             job,
             invited,
+            // What it takes to wake somebody is not part of the step.
             start: Instant::now(),
             first: true,
         };
-        if invited {
-            self.invite(job);
-        }
         // SAFETY: the caller's promise.
         unsafe { job.participate(place, &mut invitation) }
     }
@@ -315,8 +318,8 @@ struct Invitation<'s> {
     shared: &'s Shared,
     watch: Watch<'s>,
     job: &'s Job,
-    /// Workers have been woken already.
-    invited: bool,
+    /// How many workers have been asked already.
+    invited: u64,
     start: Instant,
     /// The first step is still to come.
     first: bool,
@@ -343,9 +346,9 @@ impl Invitation<'_> {
     fn measured(&self) {
         let nanos = u64::try_from(self.start.elapsed().as_nanos()).unwrap_or(u64::MAX);
         self.shared.step_nanos.store(nanos, Ordering::Relaxed);
-        let left = nanos.saturating_mul(self.job.steps() - 1);
-        if !self.invited && left > WORTH_WAKING_NANOS {
-            self.shared.invite(self.job);
+        let worth = nanos.saturating_mul(self.job.steps() - 1) / WORTH_WAKING_NANOS;
+        if worth > self.invited {
+            self.shared.invite(self.job, worth - self.invited);
         }
     }
 }

@@ -149,6 +149,7 @@ fn work(shared: &Arc<Shared>, id: usize) {
             state.spent -= usize::from(spent);
             spent = replaced.is_err();
             state.spent += usize::from(spent);
+            state = shared.tell_waiters(state);
             if let Ok(before) = replaced {
                 retired = Some(before);
                 break;
@@ -177,25 +178,22 @@ fn work(shared: &Arc<Shared>, id: usize) {
             if let Some(Err(why)) = &replaced {
                 work.refuse(why);
             }
-            state = shared.leave(shared.state.lock(), seat, work);
-            match replaced {
-                Some(Ok(before)) => {
-                    retired = Some(before);
-                    break;
-                }
-                Some(Err(_)) if !spent => {
-                    spent = true;
-                    state.spent += 1;
-                }
-                _ => {}
+            state = shared.state.lock();
+            // Counted before anybody is told what is left, who may have to do it.
+            if matches!(replaced, Some(Err(_))) && !spent {
+                spent = true;
+                state.spent += 1;
+            }
+            state = shared.leave(state, seat, work);
+            if let Some(Ok(before)) = replaced {
+                retired = Some(before);
+                break;
             }
             worked = true;
         } else if state.stopping {
             state.gone += 1;
-            if state.gone == shared.nthread {
-                // Whoever waits for more tasks than there were.
-                state = shared.tell_waiters(state);
-            }
+            // For those who wait for more tasks than there were.
+            state = shared.tell_waiters(state);
             break;
         } else {
             state = if worked {
