@@ -508,26 +508,3 @@ fn an_idle_pool_uses_no_cpu() {
     thread::sleep(Duration::from_millis(300));
     assert_eq!(cpu_times(8), before);
 }
-
-#[test]
-fn r60_a_request_too_small_to_share_wakes_nobody() {
-    for nthread in [1, 8, 64] {
-        let pool = Pool::new(nthread).unwrap();
-        let gate = [Gate::new(0)];
-        let mut slots: Vec<_> = (0..9).map(|_| Slot::new(Waiting, &gate[0])).collect();
-        let simulation = Simulation::of(&gate, &mut slots).unwrap();
-        let mut request = Request::new(simulation, one_step_each(8)).unwrap();
-        let rollouts = |pool: &Pool| -> u64 { pool.stats().iter().map(|s| s.rollouts).sum() };
-        // A step takes no time, but one that was interrupted by something else on this
-        // machine may seem long, and then workers are woken: not every time.
-        let shared = (0..200).filter(|_| {
-            let before = rollouts(&pool);
-            assert_eq!(pool.run(&mut request).unwrap().completed, 8);
-            // Long enough for a worker that was woken to be asleep again.
-            thread::sleep(Duration::from_millis(1));
-            rollouts(&pool) != before
-        });
-        let shared = shared.count();
-        assert!(shared < 150, "{nthread} threads: {shared}");
-    }
-}

@@ -9,7 +9,7 @@ use rollout_core::{Flow, Observer};
 
 use crate::inside::{self, Frame};
 use crate::job::{Job, Place, Stop, Watch, Work};
-use crate::pool::Shared;
+use crate::pool::{Shared, UNKNOWN};
 use crate::seat::Seat;
 use crate::spawn::spawn;
 use crate::state::State;
@@ -272,7 +272,12 @@ impl Shared {
             first: true,
         };
         // SAFETY: the caller's promise.
-        unsafe { job.participate(place, &mut invitation) }
+        let work = unsafe { job.participate(place, &mut invitation) };
+        if invitation.first && guess == UNKNOWN {
+            // The others were faster. The next time they are woken later.
+            self.step_nanos.store(0, Ordering::Relaxed);
+        }
+        work
     }
 }
 
@@ -345,7 +350,12 @@ impl Invitation<'_> {
     #[cold]
     fn measured(&self) {
         let nanos = u64::try_from(self.start.elapsed().as_nanos()).unwrap_or(u64::MAX);
-        self.shared.step_nanos.store(nanos, Ordering::Relaxed);
+        let guess = self.shared.step_nanos.load(Ordering::Relaxed);
+        // Those who were woken may have taken this thread's CPU from it, and then a step
+        // seems longer than it is, which would wake them the next time too.
+        if self.invited == 0 || nanos < guess {
+            self.shared.step_nanos.store(nanos, Ordering::Relaxed);
+        }
         let worth = nanos.saturating_mul(self.job.steps() - 1) / WORTH_WAKING_NANOS;
         if worth > self.invited {
             self.shared.invite(self.job, worth - self.invited);

@@ -142,3 +142,32 @@ fn a_worker_that_is_slow_to_step_inside_does_not_find_a_removed_job() {
         }
     });
 }
+
+#[test]
+fn r60_a_request_too_small_to_share_wakes_nobody() {
+    for nthread in [1, 8, 64] {
+        let pool = Pool::new(nthread).unwrap();
+        let rollouts = || -> u64 { pool.stats().iter().map(|stats| stats.rollouts).sum() };
+        with_request(|request| {
+            let woken = (0..100).filter(|_| {
+                pool.know_step_time(1);
+                let before = rollouts();
+                assert_eq!(pool.run(request).unwrap().completed, 8);
+                // Long enough for a worker that was woken to be asleep again.
+                thread::sleep(Duration::from_millis(1));
+                rollouts() != before
+            });
+            // (Now and then something else on this machine interrupts a step, and it seems
+            // long.)
+            assert!(woken.count() < 100, "{nthread} threads");
+            // What is worth it wakes them.
+            let woken = (0..100).filter(|_| {
+                pool.know_step_time(UNKNOWN);
+                let before = rollouts();
+                assert_eq!(pool.run(request).unwrap().completed, 8);
+                rollouts() != before
+            });
+            assert!(woken.count() > 0, "{nthread} threads");
+        });
+    }
+}
