@@ -165,6 +165,7 @@ pub unsafe extern "C" fn rollout_pool_schedule(
         let pool = unsafe { handle(pool)? };
         let task = task.ok_or_else(|| Error::new(ErrorKind::NullPointer, "task", "is null"))?;
         let user = User(user);
+        pool.start()?;
         pool.schedule(move || {
             let User(user) = { user };
             // SAFETY: the host promises that its task can be called.

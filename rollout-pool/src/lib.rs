@@ -19,9 +19,11 @@
 
 mod attend;
 mod busy;
+mod fork;
 mod group;
 mod inside;
 mod job;
+mod lineage;
 mod pool;
 mod seat;
 mod spawn;

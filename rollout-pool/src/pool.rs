@@ -11,11 +11,13 @@ use std::time::Instant;
 use crossbeam_utils::CachePadded;
 use rollout_core::{Ended, Request, Tally};
 
+use crate::fork;
 use crate::group::{self, Count, Task};
 use crate::inside;
 use crate::job::{Job, Kind, Watch};
+use crate::lineage::Lineage;
 use crate::state::State;
-use crate::sync::{AtomicU64, Event, Guard, Lock};
+use crate::sync::{AtomicU32, AtomicU64, Event, Guard, Lock, Ordering};
 use crate::ticket::{Terms, begin};
 use crate::worker::{self, WorkerMeter, WorkerStats};
 
@@ -31,6 +33,13 @@ pub enum RunError {
     /// Waiting here could never end: the calling thread is inside the pool, in one of its
     /// tasks or in a callback of a rollout.
     WouldDeadlock,
+    /// The request was in flight when this process was forked, and is the parent's: nobody
+    /// works on it here. Rows and outcomes are as the fork has found them. (A thread that
+    /// forks in a callback of a rollout has ended that rollout after its step.)
+    Forked,
+    /// This is a forked child, in which the pool has had no threads yet, and the system
+    /// refused them, for this reason. Nothing was run; all rollouts are "not started".
+    NoThreads(String),
     /// The request was ended before all of its rollouts had, for this reason. The tally is
     /// that of the rollouts that were begun.
     Stopped(Ended, Tally),
@@ -51,6 +60,13 @@ impl fmt::Display for RunError {
                 write!(f, "data[{slot}]: is in use by another request in flight")
             }
             RunError::WouldDeadlock => f.write_str(WOULD_DEADLOCK),
+            RunError::Forked => f.write_str(
+                "the request belongs to the process that this one was forked from, and ends there",
+            ),
+            RunError::NoThreads(why) => write!(
+                f,
+                "the system refused the threads that the pool needs in this forked process: {why}"
+            ),
             RunError::Stopped(why, tally) => {
                 let why = match why {
                     Ended::Cancelled => "the request was cancelled",
@@ -77,6 +93,9 @@ pub enum WaitError {
     /// tasks or in a callback of a rollout, or the pool has no threads and the tasks that
     /// ran are too few.
     WouldDeadlock,
+    /// This is a forked child, in which nothing was scheduled yet: what was scheduled before
+    /// is the parent's, and the count here begins at zero.
+    Forked,
     /// The count was reached, but a task panicked since the last time it was
     /// told; this is the text of the first.
     TaskPanicked(String),
@@ -86,6 +105,10 @@ impl fmt::Display for WaitError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             WaitError::WouldDeadlock => f.write_str(WOULD_DEADLOCK),
+            WaitError::Forked => f.write_str(
+                "the tasks were scheduled in the process that this one was forked from, and are \
+                 counted there",
+            ),
             WaitError::TaskPanicked(text) => write!(f, "a task panicked: {text}"),
         }
     }
@@ -104,10 +127,27 @@ pub fn default_nthread() -> usize {
 /// A persistent pool of threads. See the [crate](crate) for what it runs.
 ///
 /// All methods may be called from any number of threads at once.
+///
+/// In a forked child the pool begins anew: without tasks, with a count of zero, and with as
+/// many threads, which are started when the first of them is needed. What the parent's
+/// threads were at stays theirs. A pool that is not used there ends without doing anything.
 #[derive(Debug)]
 pub struct Pool {
-    shared: Arc<Shared>,
+    inner: Arc<Inner>,
 }
+
+/// What a pool, its groups and its scopes have in common, in every process.
+#[derive(Debug)]
+pub(crate) struct Inner {
+    nthread: usize,
+    /// 1 once the pool was ended.
+    ended: AtomicU32,
+    running: Lineage<Running>,
+}
+
+/// The threads of a pool in one process, which end when this is dropped.
+#[derive(Debug)]
+struct Running(Arc<Shared>);
 
 /// What the threads of a pool share.
 #[derive(Debug)]
@@ -128,6 +168,8 @@ pub(crate) struct Shared {
     /// The number of workers.
     pub(crate) nthread: usize,
     born: Instant,
+    /// That of the process that has the threads.
+    generation: u32,
 }
 
 /// The threads of a pool, as whoever ends the pool must wait for them.
@@ -144,7 +186,80 @@ const WAIT_SPINS: usize = 500;
 /// A step time that is not known yet: so long that any request is worth sharing.
 const UNKNOWN: u64 = u64::MAX;
 
+impl Running {
+    /// Starts the threads, unless the pool has ended.
+    fn start(nthread: usize, ended: bool) -> io::Result<Self> {
+        let running = Self(Arc::new(Shared {
+            state: Lock::new(State::default()),
+            work: CachePadded::default(),
+            done: CachePadded::default(),
+            count: Arc::default(),
+            step_nanos: AtomicU64::new(UNKNOWN),
+            threads: Lock::default(),
+            meters: (0..nthread).map(|_| CachePadded::default()).collect(),
+            nthread,
+            born: Instant::now(),
+            generation: fork::generation(),
+        }));
+        let shared = &running.0;
+        if ended {
+            shared.state.lock().stopping = true;
+            return Ok(running);
+        }
+        let mut threads = shared.threads.lock();
+        for id in 0..nthread {
+            // The caller of a request usually has slot 0.
+            threads.working.push(worker::start(shared, id, id + 1)?);
+        }
+        drop(threads);
+        Ok(running)
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        self.0.end();
+    }
+}
+
+impl Inner {
+    /// What the threads of this process share, if the pool has any here.
+    pub(crate) fn current(&self) -> Option<&Arc<Shared>> {
+        self.running.get().map(|Running(shared)| shared)
+    }
+
+    fn current_or_new(&self) -> io::Result<&Arc<Shared>> {
+        let start = || Running::start(self.nthread, self.ended.load(Ordering::Relaxed) != 0);
+        let Running(shared) = self.running.get_or_make(start)?;
+        Ok(shared)
+    }
+
+    /// The same; in a forked child the threads are started if they have not been.
+    pub(crate) fn threads(&self) -> Result<&Arc<Shared>, RunError> {
+        let threads = self.current_or_new();
+        threads.map_err(|refused| RunError::NoThreads(refused.to_string()))
+    }
+
+    /// The same, for a task.
+    ///
+    /// # Panics
+    ///
+    /// As [`Pool::schedule`].
+    pub(crate) fn threads_to_schedule(&self) -> &Arc<Shared> {
+        match self.threads() {
+            Ok(shared) => shared,
+            Err(refused) => panic!("{refused}"),
+        }
+    }
+}
+
 impl Shared {
+    /// Whether the threads are those of a process that this one was forked from. Then
+    /// nothing here may be waited for or locked, as they could hold it, and nothing freed.
+    pub(crate) fn is_of_parent(&self) -> bool {
+        self.generation != fork::generation()
+    }
+
     /// How long the pool has lived, in nanoseconds.
     pub(crate) fn nanos(&self) -> u64 {
         u64::try_from(self.born.elapsed().as_nanos()).unwrap_or(u64::MAX)
@@ -249,7 +364,7 @@ impl Shared {
 impl Pool {
     #[cfg(test)]
     pub(crate) fn forget_step_time(&self) {
-        self.shared
+        self.shared()
             .step_nanos
             .store(UNKNOWN, crate::sync::Ordering::Relaxed);
     }
@@ -264,63 +379,78 @@ impl Pool {
     ///
     /// When the system refuses a thread; those already started have ended then.
     pub fn new(nthread: usize) -> io::Result<Self> {
-        let shared = Arc::new(Shared {
-            state: Lock::new(State::default()),
-            work: CachePadded::default(),
-            done: CachePadded::default(),
-            count: Arc::default(),
-            step_nanos: AtomicU64::new(UNKNOWN),
-            threads: Lock::default(),
-            meters: (0..nthread).map(|_| CachePadded::default()).collect(),
+        fork::check()?;
+        let inner = Inner {
             nthread,
-            born: Instant::now(),
-        });
-        let pool = Pool { shared };
-        let mut threads = pool.shared.threads.lock();
-        for id in 0..nthread {
-            // The caller of a request usually has slot 0.
-            threads
-                .working
-                .push(worker::start(&pool.shared, id, id + 1)?);
-        }
-        drop(threads);
-        Ok(pool)
+            ended: AtomicU32::new(0),
+            running: Lineage::new(Running::start(nthread, false)?),
+        };
+        Ok(Pool {
+            inner: Arc::new(inner),
+        })
     }
 
+    /// Starts the pool's threads in a forked child, where it begins without them, and does
+    /// nothing otherwise. What needs them starts them by itself; this can tell that the
+    /// system refuses them.
+    ///
+    /// # Errors
+    ///
+    /// When the system refuses a thread.
+    pub fn start(&self) -> Result<(), RunError> {
+        self.inner.threads().map(|_| ())
+    }
+
+    pub(crate) fn inner(&self) -> &Arc<Inner> {
+        &self.inner
+    }
+
+    #[cfg(test)]
     pub(crate) fn shared(&self) -> &Arc<Shared> {
-        &self.shared
+        self.inner.current().expect("no test forks")
     }
 
     /// The number of threads of the pool.
     pub fn num_threads(&self) -> usize {
-        self.shared.nthread
+        self.inner.nthread
     }
 
     /// What each worker has done since the pool was made, by its id.
     pub fn stats(&self) -> Vec<WorkerStats> {
-        let now = self.shared.nanos();
-        let meters = self.shared.meters.iter();
+        let Some(shared) = self.inner.current() else {
+            return vec![WorkerStats::default(); self.inner.nthread];
+        };
+        let now = shared.nanos();
+        let meters = shared.meters.iter();
         meters.map(|meter| meter.stats(now)).collect()
     }
 
     /// Hands a task to the workers. It runs as soon as one is free, whether or
-    /// not anybody waits, after the tasks scheduled before it have begun.
+    /// not anybody waits, after the tasks scheduled before it have begun. (A task that forks
+    /// should not return in the child: its thread is none of the pool's there, and ends, and
+    /// with it the process, unless the child has started other threads.)
+    ///
+    /// # Panics
+    ///
+    /// In a forked child, when the system refuses the threads ([`start`](Pool::start)).
     pub fn schedule(&self, task: impl FnOnce() + Send + 'static) {
         // (The task may end the pool; its shared state outlives that.)
-        let shared = Arc::clone(&self.shared);
+        let shared = Arc::clone(self.inner.threads_to_schedule());
         shared.schedule(task, &shared.count);
     }
 
     /// The number of tasks completed since the last reset, panicked ones included. Tasks of
     /// a [`Group`](crate::Group) are counted there.
     pub fn count(&self) -> u64 {
-        self.shared.count.get()
+        self.inner.current().map_or(0, |shared| shared.count.get())
     }
 
     /// Sets the count to zero. The count is one for the whole pool: callers that share a
     /// pool must agree on who resets it, or each have a [`group`](Pool::group).
     pub fn reset_count(&self) {
-        self.shared.count.reset(&self.shared);
+        if let Some(shared) = self.inner.current() {
+            shared.count.reset(shared);
+        }
     }
 
     /// Waits until the count is at least `value`. What the counted tasks wrote is
@@ -328,10 +458,11 @@ impl Pool {
     ///
     /// # Errors
     ///
-    /// [`WaitError::WouldDeadlock`] at once, where the wait could never end;
-    /// [`WaitError::TaskPanicked`] after the wait.
+    /// [`WaitError::WouldDeadlock`] and [`WaitError::Forked`] at once, where the wait could
+    /// never end; [`WaitError::TaskPanicked`] after the wait.
     pub fn wait_count(&self, value: u64) -> Result<(), WaitError> {
-        self.shared.count.wait(&self.shared, value)
+        let current = self.inner.current();
+        group::wait(current.map(|shared| (&**shared, &*shared.count)), value)
     }
 
     /// Runs all rollouts of a request and returns how they ended. The calling
@@ -354,10 +485,10 @@ impl Pool {
     ///
     /// [`RunError`].
     pub fn run_on_terms(&self, request: &mut Request<'_>, terms: Terms) -> Result<Tally, RunError> {
-        let shared = self.shared();
         // SAFETY: the request is borrowed exclusively, and so stays as it is, until the end
         // of this call.
         let claim = unsafe { begin(request)? };
+        let shared = self.inner.threads()?;
         let threads = shared.threads_for(request);
         let of_task = worker::is_worker_of(shared);
         // SAFETY: claimed and begun, and as above.
@@ -369,7 +500,12 @@ impl Pool {
         claim.keep();
         shared.attend(shared.open(&job), &job, None);
         mem::forget(bomb);
-        job.result().expect("an attended job is done")
+        match job.result() {
+            Some(result) => result,
+            // (A callback of a rollout has forked, and this is the child.)
+            None if job.is_of_parent() => Err(RunError::Forked),
+            None => unreachable!("an attended job is done"),
+        }
     }
 
     /// Ends the pool: cancels the requests in flight, runs the tasks that were scheduled,
@@ -379,7 +515,17 @@ impl Pool {
     /// afterwards. Whatever is scheduled or submitted once the threads have ended never
     /// runs.
     pub fn end(&self) {
-        let shared = &*self.shared;
+        self.inner.ended.store(1, Ordering::Relaxed);
+        if let Some(shared) = self.inner.current() {
+            shared.end();
+        }
+    }
+}
+
+impl Shared {
+    /// See [`Pool::end`].
+    fn end(&self) {
+        let shared = self;
         let mut state = shared.state.lock();
         state.stopping = true;
         state.cancel_all();
@@ -410,6 +556,9 @@ impl Pool {
                 let mut watch = Watch::new(seat.job(), seat.slot());
                 // SAFETY: the seat is this thread's.
                 let work = unsafe { seat.job().participate(seat.place(), &mut watch) };
+                if shared.is_of_parent() {
+                    return;
+                }
                 state = shared.leave(shared.state.lock(), seat, work);
             } else if state.is_busy() {
                 // Callers, who are at their last step.
