@@ -461,7 +461,9 @@ impl Pool {
     /// [`WaitError::WouldDeadlock`] and [`WaitError::Forked`] at once, where the wait could
     /// never end; [`WaitError::TaskPanicked`] after the wait.
     pub fn wait_count(&self, value: u64) -> Result<(), WaitError> {
-        let current = self.inner.current();
+        // (A task may end the pool.)
+        let current = self.inner.current().cloned();
+        let current = current.as_ref();
         group::wait(current.map(|shared| (&**shared, &*shared.count)), value)
     }
 
@@ -488,7 +490,8 @@ impl Pool {
         // SAFETY: the request is borrowed exclusively, and so stays as it is, until the end
         // of this call.
         let claim = unsafe { begin(request)? };
-        let shared = self.inner.threads()?;
+        // (A callback may end the pool, by ending the process if in no other way.)
+        let shared = &Arc::clone(self.inner.threads()?);
         let threads = shared.threads_for(request);
         let of_task = worker::is_worker_of(shared);
         // SAFETY: claimed and begun, and as above.
