@@ -54,7 +54,18 @@
 //   an error inside MuJoCo (mju_error) ends the rollout that it came from and no other
 //   (see RolloutHooks).
 // * Threads. Every function may be called from any thread, and on one pool from
-//   several threads at once. Not in a child after fork(): pools do not follow there.
+//   several threads at once.
+// * Forks. A pool works in a child after fork() too, whatever other threads were at: it
+//   begins anew there, with a count of 0, and with as many threads, which are started when
+//   they are first needed (NO_THREAD where the system refuses one). What was in flight or
+//   scheduled is the parent's: whoever waits for it in the child gets FORKED, and whoever
+//   destroys a pool there waits for none of the parent's threads. A data that the parent
+//   had in a request in flight is reset before a request of the child uses it (`reset` must
+//   be able to do that wherever a step was interrupted). In a callback of a rollout, and in
+//   a task, the child should end or execute another program. It may return where the
+//   thread is one that the host has made: the request ends with FORKED. A thread of the
+//   pool's ends there when its task returns, and with it a process that has no other one;
+//   from a rollout it must not return.
 // * Ownership. What the host passes stays the host's. The library keeps no pointer
 //   of the host's after a call, but for tasks that have not run yet and requests that
 //   were submitted and are not done (rollout_submit says which pointers).
@@ -174,10 +185,13 @@ enum RolloutStatus
   // The request is not done yet. Nothing is lost: it goes on, and can be waited for
   // again.
   ROLLOUT_STATUS_TIMEOUT = 202,
+  // It belongs to the process that this one was forked from: a request that was in
+  // flight then, or tasks. Nobody works on it here.
+  ROLLOUT_STATUS_FORKED = 203,
   // The system refused to start a thread. From rollout_run and rollout_ticket_wait: one
-  // that was needed after an engine error (ROLLOUT_HOOKS_RETIRE_THREAD). The rollouts
-  // that nobody could run are "not started" in their outcomes, or "cancelled" if they
-  // had begun; the others have been run.
+  // that was needed after an engine error (ROLLOUT_HOOKS_RETIRE_THREAD), or in a forked
+  // child one of the pool's. The rollouts that nobody could run are "not started" in
+  // their outcomes, or "cancelled" if they had begun; the others have been run.
   ROLLOUT_STATUS_NO_THREAD = 300,
   // A part of the library panicked: a fault of the library. Rollouts that it
   // hit are "not started" in their outcomes, though rows may have been written;

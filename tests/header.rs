@@ -57,6 +57,7 @@ fn statuses() -> Vec<(&'static str, i32)> {
         Busy, "ROLLOUT_STATUS_BUSY", 200;
         WouldDeadlock, "ROLLOUT_STATUS_WOULD_DEADLOCK", 201;
         Timeout, "ROLLOUT_STATUS_TIMEOUT", 202;
+        Forked, "ROLLOUT_STATUS_FORKED", 203;
         NoThread, "ROLLOUT_STATUS_NO_THREAD", 300;
         Panic, "ROLLOUT_STATUS_PANIC", 400;
         TaskPanicked, "ROLLOUT_STATUS_TASK_PANICKED", 401;

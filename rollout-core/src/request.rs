@@ -332,6 +332,23 @@ impl<'a> Request<'a> {
         }
     }
 
+    /// Resets the data of a slot, which is in an undefined state, before the request is
+    /// begun. Where that fails, every rollout of this run tries it again, and its outcome
+    /// says what comes of it.
+    ///
+    /// # Safety
+    ///
+    /// * `slot` is below [`ndata`](Request::ndata).
+    /// * Until this returns, nobody else uses the data.
+    pub unsafe fn reset_data(&mut self, slot: usize) {
+        let (model, data) = (self.models[0].model, self.data[slot].data);
+        let _entered = self.engine.enter();
+        // SAFETY: model and data belong to the engine (`Simulation::new`) and fit each other;
+        // nobody else uses the data, by the caller's promise.
+        let ran = unsafe { self.engine.run(model, data, &[Call::FORGET, Call::RESET]) };
+        self.defaults.reset |= ran == Ran::Failed;
+    }
+
     /// Runs all rollouts on the calling thread and the first data. (Up to the first
     /// engine error, if a thread that has seen one is to be retired: the others are not
     /// started then, as only a pool has other threads.)

@@ -13,6 +13,7 @@
 // The engine runs with the floating-point mode of the host that has asked for it, and
 // Rust with its own, so this is also where the one changes to the other.
 
+#include <pthread.h>
 #include <setjmp.h>
 #include <stddef.h>
 #include <stdio.h>
@@ -182,6 +183,9 @@ static __thread char spent = 0;
 
 // Calls of such an engine that this thread is in and that need no arming.
 static __thread int unarmed = 0;
+
+// How often this thread is among the users of the process's handlers.
+static __thread size_t uses = 0;
 
 // The process's handlers, one state for all threads.
 static struct {
@@ -526,28 +530,59 @@ int rollout_trap_enter(const RolloutHooks* hooks) {
            process.hooks.process_error == hooks->process_error;
   }
   process.users += (size_t)ours;
+  uses += (size_t)ours;
   unlock();
   return ours;
 }
 
-void rollout_trap_leave(void) {
+// Puts back what the process had before, under the lock.
+static void put_back(void) {
   const RolloutHooks* hooks = &process.hooks;
+  // What the host has set meanwhile stays.
+  if (hooks->exchange_process_log) {
+    RolloutHandler last = hooks->exchange_process_log(process.before[LOG]);
+    if (last != on_log) {
+      hooks->exchange_process_log(last);
+    }
+  } else {
+    if (*hooks->process_error == on_error) {
+      *hooks->process_error = process.before[ERROR];
+    }
+    if (*hooks->process_warning == on_warning) {
+      *hooks->process_warning = process.before[WARNING];
+    }
+  }
+}
+
+void rollout_trap_leave(void) {
   lock();
+  uses--;
   if (--process.users == 0) {
-    // What the host has set meanwhile stays.
-    if (hooks->exchange_process_log) {
-      RolloutHandler last = hooks->exchange_process_log(process.before[LOG]);
-      if (last != on_log) {
-        hooks->exchange_process_log(last);
-      }
-    } else {
-      if (*hooks->process_error == on_error) {
-        *hooks->process_error = process.before[ERROR];
-      }
-      if (*hooks->process_warning == on_warning) {
-        *hooks->process_warning = process.before[WARNING];
-      }
+    put_back();
+  }
+  unlock();
+}
+
+// ---------------------------------------------------------------- forks
+
+// Of a process's threads only the one that forks is in the child. So nobody else may be
+// changing the process's handlers at that moment, and of those who need ours only that
+// thread is left.
+static void in_child(void) {
+  if (process.users > uses) {
+    process.users = uses;
+    if (uses == 0) {
+      put_back();
     }
   }
   unlock();
+}
+
+// When the library is loaded, since nobody could be waited for who does it later: a fork
+// in the middle of that would leave a child that waits for ever. With the library's own
+// copy of pthread_atfork, which glibc links into each library, this ends when it is
+// unloaded.
+static void __attribute__((constructor)) watch_forks(void) {
+  // Where memory for this is refused, so is that for a pool (`fork.rs`).
+  pthread_atfork(lock, unlock, in_child);
 }

@@ -68,10 +68,13 @@ pub enum RolloutStatus {
     /// The request is not done yet. Nothing is lost: it goes on, and can be waited for
     /// again.
     Timeout = 202,
+    /// It belongs to the process that this one was forked from: a request that was in
+    /// flight then, or tasks. Nobody works on it here.
+    Forked = 203,
     /// The system refused to start a thread. From rollout_run and rollout_ticket_wait: one
-    /// that was needed after an engine error (ROLLOUT_HOOKS_RETIRE_THREAD). The rollouts
-    /// that nobody could run are "not started" in their outcomes, or "cancelled" if they
-    /// had begun; the others have been run.
+    /// that was needed after an engine error (ROLLOUT_HOOKS_RETIRE_THREAD), or in a forked
+    /// child one of the pool's. The rollouts that nobody could run are "not started" in
+    /// their outcomes, or "cancelled" if they had begun; the others have been run.
     NoThread = 300,
     /// A part of the library panicked: a fault of the library. Rollouts that it
     /// hit are "not started" in their outcomes, though rows may have been written;
@@ -135,6 +138,7 @@ pub extern "C" fn rollout_status_name(status: i32) -> *const c_char {
         s if s == S::Busy as i32 => c"busy",
         s if s == S::WouldDeadlock as i32 => c"would deadlock",
         s if s == S::Timeout as i32 => c"timeout",
+        s if s == S::Forked as i32 => c"of the parent process",
         s if s == S::NoThread as i32 => c"no thread",
         s if s == S::Panic as i32 => c"panic",
         s if s == S::TaskPanicked as i32 => c"task panicked",
@@ -250,6 +254,8 @@ impl From<RunError> for Failure {
             RunError::NoThread(_, tally) => {
                 Self::new(RolloutStatus::NoThread, text).with_failed(&tally)
             }
+            RunError::Forked => Self::new(RolloutStatus::Forked, text),
+            RunError::NoThreads(_) => Self::new(RolloutStatus::NoThread, text),
             RunError::Panicked(_) => Self::new(RolloutStatus::Panic, text),
         }
     }
@@ -259,6 +265,7 @@ impl From<WaitError> for Failure {
     fn from(error: WaitError) -> Self {
         let status = match error {
             WaitError::WouldDeadlock => RolloutStatus::WouldDeadlock,
+            WaitError::Forked => RolloutStatus::Forked,
             WaitError::TaskPanicked(_) => RolloutStatus::TaskPanicked,
         };
         Self::new(status, error.to_string())

@@ -261,6 +261,7 @@ pub unsafe extern "C" fn rollout_pool_schedule(
     let body = || {
         // SAFETY: the caller's promises.
         let (pool, task) = unsafe { (handle(pool)?, runnable(task, user)?) };
+        pool.start()?;
         pool.schedule(task);
         Ok(())
     };

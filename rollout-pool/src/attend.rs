@@ -31,7 +31,8 @@ fn is_past(until: Option<Instant>) -> bool {
 }
 
 impl Shared {
-    /// Works on a job, and waits for those who do, until it is done or until this time.
+    /// Works on a job, and waits for those who do, until it is done or until this time; or
+    /// until a callback of a rollout has forked, in the child.
     pub(crate) fn attend<'s>(
         &'s self,
         mut state: Guard<'s, State>,
@@ -52,11 +53,15 @@ impl Shared {
                 let preferred = worker::preferred_slot();
                 if let Some(seat) = state.open_job(job).join(preferred) {
                     drop(state);
-                    // SAFETY: the seat is this thread's.
                     let work = match last_resort {
+                        // SAFETY: the seat is this thread's.
                         true => unsafe { give_up(&seat) },
+                        // SAFETY: as above.
                         false => unsafe { self.drive(seat.job(), seat.place(), until) },
                     };
+                    if self.is_of_parent() {
+                        return;
+                    }
                     refused |= work.is_refused();
                     state = self.leave(self.state.lock(), seat, work);
                     if is_past(until) {
@@ -103,6 +108,9 @@ impl Shared {
 
     /// Stops a job for this reason. What others have left of it is ended here.
     pub(crate) fn stop(&self, job: &Job, why: Stop) {
+        if self.is_of_parent() {
+            return;
+        }
         job.stop(why);
         let mut state = self.state.lock();
         while !job.is_done() {
@@ -122,6 +130,9 @@ impl Shared {
             let mut watch = Watch::new(job, seat.slot());
             // SAFETY: the seat is this thread's.
             let work = unsafe { job.participate(seat.place(), &mut watch) };
+            if self.is_of_parent() {
+                return;
+            }
             state = self.leave(self.state.lock(), seat, work);
         }
     }
@@ -201,6 +212,7 @@ impl Shared {
             Work::left(place)
         };
         while !job.is_welcome()
+            && !self.is_of_parent()
             && let Some(rest) = work.take_rest()
         {
             let place = rest.clone();
@@ -235,6 +247,9 @@ impl Shared {
     /// Wakes as many workers as can join a job, which this thread is inside of, but at most
     /// so many.
     fn invite(&self, job: &Job, most: u64) {
+        if self.is_of_parent() {
+            return;
+        }
         let mut state = self.state.lock();
         let inside = state.open_job(job).inside();
         let wanted = job.threads().saturating_sub(inside);

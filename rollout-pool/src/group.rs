@@ -1,12 +1,14 @@
 //! Tasks and their counts.
 
+use std::convert::Infallible;
 use std::fmt;
 use std::panic::{self, AssertUnwindSafe};
 use std::sync::Arc;
 
 use rollout_core::simulator::panic_text;
 
-use crate::pool::{Pool, Shared, WaitError};
+use crate::lineage::Lineage;
+use crate::pool::{Inner, Pool, Shared, WaitError};
 use crate::sync::{AtomicU64, Lock, Ordering};
 
 /// A task that nobody has begun.
@@ -43,6 +45,10 @@ impl Task {
 /// Runs a task and counts it. The pool's lock is not held meanwhile.
 pub(crate) fn run(body: impl FnOnce(), count: &Count, shared: &Shared) {
     let panic = panic::catch_unwind(AssertUnwindSafe(body));
+    if shared.is_of_parent() {
+        // The task has forked, and this is the child, where it is not counted.
+        return;
+    }
     if let Err(payload) = panic {
         let text = panic_text(&*payload).to_owned();
         count.panic.lock().get_or_insert(text);
@@ -79,13 +85,22 @@ impl Count {
     }
 }
 
+/// Waits for a count, if it is of this process.
+pub(crate) fn wait(current: Option<(&Shared, &Count)>, value: u64) -> Result<(), WaitError> {
+    match current {
+        Some((shared, count)) => count.wait(shared, value),
+        None if value == 0 => Ok(()),
+        None => Err(WaitError::Forked),
+    }
+}
+
 /// Tasks of one caller on a pool that others use too, with a count of their own. What is
 /// scheduled here is not in the pool's count.
 ///
 /// All methods may be called from any number of threads at once.
 pub struct Group {
-    shared: Arc<Shared>,
-    count: Arc<Count>,
+    pool: Arc<Inner>,
+    count: Lineage<Arc<Count>>,
 }
 
 impl fmt::Debug for Group {
@@ -100,27 +115,42 @@ impl Pool {
     /// Makes a group of tasks. It may outlive its pool; what is scheduled then never runs.
     pub fn group(&self) -> Group {
         Group {
-            shared: Arc::clone(self.shared()),
-            count: Arc::default(),
+            pool: Arc::clone(self.inner()),
+            count: Lineage::new(Arc::default()),
         }
     }
 }
 
 impl Group {
     /// As [`Pool::schedule`].
+    ///
+    /// # Panics
+    ///
+    /// As there.
     pub fn schedule(&self, task: impl FnOnce() + Send + 'static) {
-        self.shared.schedule(task, &self.count);
+        let shared = Arc::clone(self.pool.threads_to_schedule());
+        let Ok(count) = self
+            .count
+            .get_or_make(|| Ok::<_, Infallible>(Arc::default()));
+        shared.schedule(task, count);
+    }
+
+    /// What the pool's threads share, and the count, if they are of this process.
+    fn current(&self) -> Option<(&Shared, &Count)> {
+        Some((self.pool.current()?, self.count.get()?))
     }
 
     /// The number of the group's tasks completed since its last reset, panicked ones
     /// included.
     pub fn count(&self) -> u64 {
-        self.count.get()
+        self.count.get().map_or(0, |count| count.get())
     }
 
     /// Sets the count to zero.
     pub fn reset_count(&self) {
-        self.count.reset(&self.shared);
+        if let Some((shared, count)) = self.current() {
+            count.reset(shared);
+        }
     }
 
     /// As [`Pool::wait_count`], for the group's count.
@@ -129,6 +159,6 @@ impl Group {
     ///
     /// As there.
     pub fn wait_count(&self, value: u64) -> Result<(), WaitError> {
-        self.count.wait(&self.shared, value)
+        wait(self.current(), value)
     }
 }

@@ -62,6 +62,13 @@ pub(crate) fn assume(frame: *const Frame) {
     INNERMOST.set(frame);
 }
 
+/// Forgets the frames in a forked child: they are of requests that are the parent's, and
+/// those of a thread that this one stands in for are on a stack that the child may use for
+/// another one.
+pub(crate) fn after_fork() {
+    INNERMOST.set(ptr::null());
+}
+
 fn any(is: impl Fn(&Frame) -> bool) -> bool {
     let mut frame = INNERMOST.get();
     // SAFETY: a frame in this list is entered, by this thread or by one that waits for it,

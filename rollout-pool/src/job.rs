@@ -12,6 +12,7 @@ use crossbeam_utils::CachePadded;
 use rollout_core::simulator::panic_text;
 use rollout_core::{Condition, Ended, Flow, Observer, Request, Tally};
 
+use crate::fork;
 use crate::inside::Frame;
 use crate::pool::{RunError, Shared};
 use crate::sync::{AtomicU32, AtomicU64, AtomicUsize, Event, Ordering};
@@ -31,6 +32,8 @@ pub(crate) struct Job {
     terms: Terms,
     /// A task of the pool's runs it, and with the task it outlives the pool's end.
     of_task: bool,
+    /// That of the process in which its threads are.
+    generation: u32,
     /// The first rollout that nobody has claimed. Alone on its cache line, since
     /// all threads write it.
     next: CachePadded<AtomicUsize>,
@@ -74,6 +77,10 @@ pub(crate) enum Stop {
     OutOfTime = 2,
     /// No thread is left that could go on.
     NoThread = 3,
+    /// This is a forked child, where nobody works on it: what the thread that forked is
+    /// inside of ends as soon as it comes back. (Never written: everybody sees it by
+    /// himself.)
+    Forked = 4,
 }
 
 /// How far one slot has come: written by the thread that has it, read by anybody.
@@ -119,6 +126,7 @@ impl Job {
             threads,
             terms,
             of_task: kind == Kind::Call { of_task: true },
+            generation: fork::generation(),
             next: CachePadded::new(AtomicUsize::new(0)),
             stop: AtomicU32::new(Stop::No as u32),
             invited: AtomicU32::new(0),
@@ -163,12 +171,20 @@ impl Job {
 
     /// Whether it was stopped, and why.
     pub(crate) fn stopped(&self) -> Stop {
+        if self.is_of_parent() {
+            return Stop::Forked;
+        }
         match self.stop.load(Ordering::Relaxed) {
             0 => Stop::No,
             1 => Stop::Cancelled,
             2 => Stop::OutOfTime,
             _ => Stop::NoThread,
         }
+    }
+
+    /// Whether its threads are in the process that this one was forked from.
+    pub(crate) fn is_of_parent(&self) -> bool {
+        self.generation != fork::generation()
     }
 
     /// Stops the job if its time is up by now.
@@ -296,7 +312,7 @@ impl Job {
             let ended = match self.stopped() {
                 Stop::No => None,
                 Stop::OutOfTime => Some(Ended::OutOfTime),
-                Stop::Cancelled | Stop::NoThread => Some(Ended::Cancelled),
+                Stop::Cancelled | Stop::NoThread | Stop::Forked => Some(Ended::Cancelled),
             };
             if let Some(why) = ended {
                 if lane.is_paused() {
@@ -441,7 +457,9 @@ impl<'j> Watch<'j> {
         match self.job.stopped() {
             Stop::No => {}
             Stop::OutOfTime => self.flow = Flow::End(Ended::OutOfTime),
-            Stop::Cancelled | Stop::NoThread => self.flow = Flow::End(Ended::Cancelled),
+            Stop::Cancelled | Stop::NoThread | Stop::Forked => {
+                self.flow = Flow::End(Ended::Cancelled);
+            }
         }
         self.flow
     }

@@ -20,9 +20,11 @@
 mod attend;
 mod busy;
 mod cpu;
+mod fork;
 mod group;
 mod inside;
 mod job;
+mod lineage;
 mod pool;
 mod seat;
 mod spawn;

@@ -12,11 +12,13 @@ use crossbeam_utils::CachePadded;
 use rollout_core::{Ended, Request, Tally};
 
 use crate::cpu::{self, CpusError};
+use crate::fork;
 use crate::group::{self, Count, Task};
 use crate::inside;
 use crate::job::{Job, Kind, Watch};
+use crate::lineage::Lineage;
 use crate::state::State;
-use crate::sync::{AtomicU64, Event, Guard, Lock};
+use crate::sync::{AtomicU32, AtomicU64, Event, Guard, Lock, Ordering};
 use crate::ticket::{Start, Terms, begin};
 use crate::worker::{self, WorkerMeter, WorkerStats};
 
@@ -32,6 +34,13 @@ pub enum RunError {
     /// Waiting here could never end: the calling thread is inside the pool, in one of its
     /// tasks or in a callback of a rollout.
     WouldDeadlock,
+    /// The request was in flight when this process was forked, and is the parent's: nobody
+    /// works on it here. Rows and outcomes are as the fork has found them. (A thread that
+    /// forks in a callback of a rollout has ended that rollout after its step.)
+    Forked,
+    /// This is a forked child, in which the pool has had no threads yet, and the system
+    /// refused them, for this reason. Nothing was run; all rollouts are "not started".
+    NoThreads(String),
     /// The request was ended before all of its rollouts had, for this reason. The tally is
     /// that of the rollouts that were begun.
     Stopped(Ended, Tally),
@@ -52,6 +61,13 @@ impl fmt::Display for RunError {
                 write!(f, "data[{slot}]: is in use by another request in flight")
             }
             RunError::WouldDeadlock => f.write_str(WOULD_DEADLOCK),
+            RunError::Forked => f.write_str(
+                "the request belongs to the process that this one was forked from, and ends there",
+            ),
+            RunError::NoThreads(why) => write!(
+                f,
+                "the system refused the threads that the pool needs in this forked process: {why}"
+            ),
             RunError::Stopped(why, tally) => {
                 let why = match why {
                     Ended::Cancelled => "the request was cancelled",
@@ -78,6 +94,9 @@ pub enum WaitError {
     /// tasks or in a callback of a rollout, or the pool has no threads, or none any more,
     /// and the tasks that ran are too few.
     WouldDeadlock,
+    /// This is a forked child, in which nothing was scheduled yet: what was scheduled before
+    /// is the parent's, and the count here begins at zero.
+    Forked,
     /// The count was reached, but a task panicked since the last time it was
     /// told; this is the text of the first.
     TaskPanicked(String),
@@ -87,6 +106,10 @@ impl fmt::Display for WaitError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             WaitError::WouldDeadlock => f.write_str(WOULD_DEADLOCK),
+            WaitError::Forked => f.write_str(
+                "the tasks were scheduled in the process that this one was forked from, and are \
+                 counted there",
+            ),
             WaitError::TaskPanicked(text) => write!(f, "a task panicked: {text}"),
         }
     }
@@ -99,10 +122,29 @@ const WOULD_DEADLOCK: &str = "waiting here would never end";
 /// A persistent pool of threads. See the [crate](crate) for what it runs.
 ///
 /// All methods may be called from any number of threads at once.
+///
+/// In a forked child the pool begins anew: without tasks, with a count of zero, and with as
+/// many threads, which are started when the first of them is needed. What the parent's
+/// threads were at stays theirs. A pool that is not used there ends without doing anything.
 #[derive(Debug)]
 pub struct Pool {
-    shared: Arc<Shared>,
+    inner: Arc<Inner>,
 }
+
+/// What a pool, its groups and its scopes have in common, in every process.
+#[derive(Debug)]
+pub(crate) struct Inner {
+    nthread: usize,
+    /// The CPU of each thread, or nothing.
+    cpus: Box<[usize]>,
+    /// 1 once the pool was ended.
+    ended: AtomicU32,
+    running: Lineage<Running>,
+}
+
+/// The threads of a pool in one process, which end when this is dropped.
+#[derive(Debug)]
+struct Running(Arc<Shared>);
 
 /// What the threads of a pool share.
 #[derive(Debug)]
@@ -122,9 +164,11 @@ pub(crate) struct Shared {
     pub(crate) meters: Box<[CachePadded<WorkerMeter>]>,
     /// The number of workers.
     pub(crate) nthread: usize,
-    /// The CPU of each worker, or nothing.
-    pub(crate) cpus: Box<[usize]>,
+    /// Each stays on a CPU of its own.
+    pinned: bool,
     born: Instant,
+    /// That of the process that has the threads.
+    generation: u32,
 }
 
 /// The threads of a pool, as whoever ends the pool must wait for them.
@@ -141,7 +185,85 @@ const WAIT_SPINS: usize = 500;
 /// A step time that is not known yet: so long that any request is worth sharing.
 pub(crate) const UNKNOWN: u64 = u64::MAX;
 
+impl Running {
+    /// Starts the threads, unless the pool has ended.
+    fn start(nthread: usize, cpus: &[usize], ended: bool) -> io::Result<Self> {
+        let running = Self(Arc::new(Shared {
+            state: Lock::new(State::default()),
+            work: CachePadded::default(),
+            done: CachePadded::default(),
+            count: Arc::default(),
+            step_nanos: AtomicU64::new(UNKNOWN),
+            threads: Lock::default(),
+            meters: (0..nthread).map(|_| CachePadded::default()).collect(),
+            nthread,
+            pinned: !cpus.is_empty(),
+            born: Instant::now(),
+            generation: fork::generation(),
+        }));
+        let shared = &running.0;
+        if ended {
+            shared.state.lock().stopping = true;
+            return Ok(running);
+        }
+        let mut threads = shared.threads.lock();
+        for id in 0..nthread {
+            // The caller of a request usually has slot 0.
+            threads.working.push(worker::start(shared, id, id + 1)?);
+            if let Some(&cpu) = cpus.get(id) {
+                cpu::pin(&threads.working[id], cpu)?;
+            }
+        }
+        drop(threads);
+        Ok(running)
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        self.0.end();
+    }
+}
+
+impl Inner {
+    /// What the threads of this process share, if the pool has any here.
+    pub(crate) fn current(&self) -> Option<&Arc<Shared>> {
+        self.running.get().map(|Running(shared)| shared)
+    }
+
+    fn current_or_new(&self) -> io::Result<&Arc<Shared>> {
+        let ended = self.ended.load(Ordering::Relaxed) != 0;
+        let start = || Running::start(self.nthread, &self.cpus, ended);
+        let Running(shared) = self.running.get_or_make(start)?;
+        Ok(shared)
+    }
+
+    /// The same; in a forked child the threads are started if they have not been.
+    pub(crate) fn threads(&self) -> Result<&Arc<Shared>, RunError> {
+        let threads = self.current_or_new();
+        threads.map_err(|refused| RunError::NoThreads(refused.to_string()))
+    }
+
+    /// The same, for a task.
+    ///
+    /// # Panics
+    ///
+    /// As [`Pool::schedule`].
+    pub(crate) fn threads_to_schedule(&self) -> &Arc<Shared> {
+        match self.threads() {
+            Ok(shared) => shared,
+            Err(refused) => panic!("{refused}"),
+        }
+    }
+}
+
 impl Shared {
+    /// Whether the threads are those of a process that this one was forked from. Then
+    /// nothing here may be waited for or locked, as they could hold it, and nothing freed.
+    pub(crate) fn is_of_parent(&self) -> bool {
+        self.generation != fork::generation()
+    }
+
     /// How long the pool has lived, in nanoseconds.
     pub(crate) fn nanos(&self) -> u64 {
         u64::try_from(self.born.elapsed().as_nanos()).unwrap_or(u64::MAX)
@@ -183,7 +305,7 @@ impl Shared {
 
     /// Whether the pool's own threads alone run rollouts.
     pub(crate) fn is_pinned(&self) -> bool {
-        !self.cpus.is_empty()
+        self.pinned
     }
 
     /// Whether a wait of the calling thread for this pool could be one for itself.
@@ -259,8 +381,7 @@ impl Shared {
 impl Pool {
     #[cfg(test)]
     pub(crate) fn know_step_time(&self, nanos: u64) {
-        use crate::sync::Ordering;
-        self.shared.step_nanos.store(nanos, Ordering::Relaxed);
+        self.shared().step_nanos.store(nanos, Ordering::Relaxed);
     }
 
     /// Starts a pool of `nthread` threads. With 0 threads, tasks run inside
@@ -273,7 +394,7 @@ impl Pool {
     ///
     /// When the system refuses a thread; those already started have ended then.
     pub fn new(nthread: usize) -> io::Result<Self> {
-        Self::start(nthread, &[])
+        Self::on(nthread, &[])
     }
 
     /// Starts a pool of one thread for each of these CPUs, on which it stays: thread i on
@@ -284,78 +405,90 @@ impl Pool {
     /// [`CpusError`]; but for [`Refused`](CpusError::Refused), no thread was started then.
     pub fn with_cpus(cpus: &[usize]) -> Result<Self, CpusError> {
         cpu::check(cpus)?;
-        Self::start(cpus.len(), cpus).map_err(CpusError::Refused)
+        Self::on(cpus.len(), cpus).map_err(CpusError::Refused)
     }
 
     /// Starts threads, on these CPUs if there are any.
-    fn start(nthread: usize, cpus: &[usize]) -> io::Result<Self> {
-        let shared = Arc::new(Shared {
-            state: Lock::new(State::default()),
-            work: CachePadded::default(),
-            done: CachePadded::default(),
-            count: Arc::default(),
-            step_nanos: AtomicU64::new(UNKNOWN),
-            threads: Lock::default(),
-            meters: (0..nthread).map(|_| CachePadded::default()).collect(),
+    fn on(nthread: usize, cpus: &[usize]) -> io::Result<Self> {
+        fork::check()?;
+        let inner = Inner {
             nthread,
             cpus: cpus.into(),
-            born: Instant::now(),
-        });
-        let pool = Pool { shared };
-        let mut threads = pool.shared.threads.lock();
-        for id in 0..nthread {
-            // The caller of a request usually has slot 0.
-            threads
-                .working
-                .push(worker::start(&pool.shared, id, id + 1)?);
-            if let Some(&cpu) = cpus.get(id) {
-                cpu::pin(&threads.working[id], cpu)?;
-            }
-        }
-        drop(threads);
-        Ok(pool)
+            ended: AtomicU32::new(0),
+            running: Lineage::new(Running::start(nthread, cpus, false)?),
+        };
+        Ok(Pool {
+            inner: Arc::new(inner),
+        })
     }
 
+    /// Starts the pool's threads in a forked child, where it begins without them, and does
+    /// nothing otherwise. What needs them starts them by itself; this can tell that the
+    /// system refuses them.
+    ///
+    /// # Errors
+    ///
+    /// When the system refuses a thread.
+    pub fn start(&self) -> Result<(), RunError> {
+        self.inner.threads().map(|_| ())
+    }
+
+    pub(crate) fn inner(&self) -> &Arc<Inner> {
+        &self.inner
+    }
+
+    #[cfg(test)]
     pub(crate) fn shared(&self) -> &Arc<Shared> {
-        &self.shared
+        self.inner.current().expect("no test forks")
     }
 
     /// The number of threads of the pool.
     pub fn num_threads(&self) -> usize {
-        self.shared.nthread
+        self.inner.nthread
     }
 
     /// What each worker has done since the pool was made, by its id.
     pub fn stats(&self) -> Vec<WorkerStats> {
-        let now = self.shared.nanos();
-        let meters = self.shared.meters.iter();
+        let Some(shared) = self.inner.current() else {
+            return vec![WorkerStats::default(); self.inner.nthread];
+        };
+        let now = shared.nanos();
+        let meters = shared.meters.iter();
         meters.map(|meter| meter.stats(now)).collect()
     }
 
     /// The CPU that each thread stays on, for a pool that was started so
     /// ([`with_cpus`](Pool::with_cpus)); otherwise nothing.
     pub fn cpus(&self) -> &[usize] {
-        &self.shared.cpus
+        &self.inner.cpus
     }
 
     /// Hands a task to the workers. It runs as soon as one is free, whether or
-    /// not anybody waits, after the tasks scheduled before it have begun.
+    /// not anybody waits, after the tasks scheduled before it have begun. (A task that forks
+    /// should not return in the child: its thread is none of the pool's there, and ends, and
+    /// with it the process, unless the child has started other threads.)
+    ///
+    /// # Panics
+    ///
+    /// In a forked child, when the system refuses the threads ([`start`](Pool::start)).
     pub fn schedule(&self, task: impl FnOnce() + Send + 'static) {
         // (The task may end the pool; its shared state outlives that.)
-        let shared = Arc::clone(&self.shared);
+        let shared = Arc::clone(self.inner.threads_to_schedule());
         shared.schedule(task, &shared.count);
     }
 
     /// The number of tasks completed since the last reset, panicked ones included. Tasks of
     /// a [`Group`](crate::Group) are counted there.
     pub fn count(&self) -> u64 {
-        self.shared.count.get()
+        self.inner.current().map_or(0, |shared| shared.count.get())
     }
 
     /// Sets the count to zero. The count is one for the whole pool: callers that share a
     /// pool must agree on who resets it, or each have a [`group`](Pool::group).
     pub fn reset_count(&self) {
-        self.shared.count.reset(&self.shared);
+        if let Some(shared) = self.inner.current() {
+            shared.count.reset(shared);
+        }
     }
 
     /// Waits until the count is at least `value`. What the counted tasks wrote is
@@ -363,10 +496,13 @@ impl Pool {
     ///
     /// # Errors
     ///
-    /// [`WaitError::WouldDeadlock`] at once, where the wait could never end;
-    /// [`WaitError::TaskPanicked`] after the wait.
+    /// [`WaitError::WouldDeadlock`] and [`WaitError::Forked`] at once, where the wait could
+    /// never end; [`WaitError::TaskPanicked`] after the wait.
     pub fn wait_count(&self, value: u64) -> Result<(), WaitError> {
-        self.shared.count.wait(&self.shared, value)
+        // (A task may end the pool.)
+        let current = self.inner.current().cloned();
+        let current = current.as_ref();
+        group::wait(current.map(|shared| (&**shared, &*shared.count)), value)
     }
 
     /// Runs all rollouts of a request and returns how they ended. The calling
@@ -389,10 +525,11 @@ impl Pool {
     ///
     /// [`RunError`].
     pub fn run_on_terms(&self, request: &mut Request<'_>, terms: Terms) -> Result<Tally, RunError> {
-        let shared = self.shared();
         // SAFETY: the request is borrowed exclusively, and so stays as it is, until the end
         // of this call.
         let claim = unsafe { begin(request)? };
+        // (A callback may end the pool, by ending the process if in no other way.)
+        let shared = &Arc::clone(self.inner.threads()?);
         let threads = shared.threads_for(request);
         let of_task = worker::is_worker_of(shared);
         // SAFETY: claimed and begun, and as above.
@@ -409,7 +546,12 @@ impl Pool {
         claim.keep();
         shared.attend(shared.open(&job, Start::Attended), &job, None);
         mem::forget(bomb);
-        job.result().expect("an attended job is done")
+        match job.result() {
+            Some(result) => result,
+            // (A callback of a rollout has forked, and this is the child.)
+            None if job.is_of_parent() => Err(RunError::Forked),
+            None => unreachable!("an attended job is done"),
+        }
     }
 
     /// Ends the pool: cancels the requests in flight, runs the tasks that were scheduled,
@@ -420,7 +562,17 @@ impl Pool {
     /// afterwards. Whatever is scheduled or submitted once the threads have ended never
     /// runs.
     pub fn end(&self) {
-        let shared = &*self.shared;
+        self.inner.ended.store(1, Ordering::Relaxed);
+        if let Some(shared) = self.inner.current() {
+            shared.end();
+        }
+    }
+}
+
+impl Shared {
+    /// See [`Pool::end`].
+    fn end(&self) {
+        let shared = self;
         let mut state = shared.state.lock();
         state.stopping = true;
         state.cancel_all();
@@ -460,6 +612,9 @@ impl Pool {
                 let mut watch = Watch::new(seat.job(), seat.slot());
                 // SAFETY: the seat is this thread's.
                 let work = unsafe { seat.job().participate(seat.place(), &mut watch) };
+                if shared.is_of_parent() {
+                    return;
+                }
                 state = shared.leave(shared.state.lock(), seat, work);
             } else if state.is_busy() {
                 // Callers, who are at their last step.

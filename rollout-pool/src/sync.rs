@@ -13,7 +13,7 @@ use std::ops::{Deref, DerefMut};
 use std::ptr;
 use std::time::{Duration, Instant};
 
-pub(crate) use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
+pub(crate) use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
 /// Sleeps until `word` is no longer `expected`, for this time if one is given, or for no
 /// reason at all.
@@ -118,6 +118,18 @@ impl<T> Lock<T> {
         {
             self.lock_contended();
         }
+        Guard {
+            lock: self,
+            value: PhantomData,
+        }
+    }
+
+    /// The guard of a lock that is held, and whose guard was forgotten.
+    ///
+    /// # Safety
+    ///
+    /// * The calling thread holds the lock, and there is no other guard of it.
+    pub(crate) unsafe fn held(&self) -> Guard<'_, T> {
         Guard {
             lock: self,
             value: PhantomData,

@@ -14,7 +14,7 @@ use rollout_core::{Request, Tally};
 use crate::busy::Claim;
 use crate::inside;
 use crate::job::{Job, Kind, Stop};
-use crate::pool::{AbortOnUnwind, Pool, RunError, Shared};
+use crate::pool::{AbortOnUnwind, Inner, Pool, RunError, Shared};
 
 /// When a request is to be done, and before which others.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -77,15 +77,23 @@ unsafe impl Sync for Flight<'_> {}
 pub(crate) unsafe fn begin(request: &mut Request<'_>) -> Result<Claim, RunError> {
     // SAFETY: the caller's promise.
     let claim = unsafe { Claim::new(request) }.map_err(|slot| RunError::Busy { slot })?;
-    // SAFETY: the data are claimed: no other request uses them, and by the promise of the
-    // request's Simulation nobody else does.
+    for &slot in claim.torn() {
+        // SAFETY: the data are claimed: no other request uses them, and by the promise of the
+        // request's Simulation nobody else does.
+        unsafe { request.reset_data(slot) };
+    }
+    // SAFETY: as above.
     unsafe { request.begin() };
+    // (Both call the engine, and so the host.)
+    if !claim.is_current() {
+        return Err(RunError::Forked);
+    }
     Ok(claim)
 }
 
 impl<'r> Flight<'r> {
     fn start(
-        shared: &Arc<Shared>,
+        pool: &Inner,
         request: Request<'r>,
         terms: Terms,
         start: Start,
@@ -93,6 +101,7 @@ impl<'r> Flight<'r> {
         let mut request = Box::new(request);
         // SAFETY: the flight keeps the request until the job is done.
         let claim = unsafe { begin(&mut request)? };
+        let shared = pool.threads()?;
         let threads = shared.threads_for(&request);
         let request = NonNull::from(Box::leak(request));
         // SAFETY: the request was just leaked, and is claimed and begun; the flight keeps it
@@ -110,8 +119,18 @@ impl<'r> Flight<'r> {
         Ok(flight)
     }
 
-    /// Cancels the job and waits for its end.
-    fn end(&self) {
+    /// Whether the job is the parent's, who was at it when this process was forked.
+    fn is_of_parent(&self) -> bool {
+        self.shared.is_of_parent() && !self.job.is_done()
+    }
+
+    /// Cancels the job and waits for its end. In a forked child, where the flight stays as
+    /// it is for ever, there is nothing to be done.
+    fn end(self: &Arc<Self>) {
+        if self.shared.is_of_parent() {
+            mem::forget(Arc::clone(self));
+            return;
+        }
         self.shared.stop(&self.job, Stop::Cancelled);
         let bomb = AbortOnUnwind;
         self.shared
@@ -146,7 +165,7 @@ impl Pool {
         terms: Terms,
         start: Start,
     ) -> Result<Ticket<'r>, RunError> {
-        let flight = Flight::start(self.shared(), request, terms, start)?;
+        let flight = Flight::start(self.inner(), request, terms, start)?;
         Ok(Ticket { flight })
     }
 
@@ -160,7 +179,7 @@ impl Pool {
         // Dropped last, also when `body` panics.
         let flights = Flights::default();
         let scope = Scope {
-            shared: Arc::clone(self.shared()),
+            pool: Arc::clone(self.inner()),
             flights: Rc::clone(&flights.0),
             _scope: PhantomData,
             _env: PhantomData,
@@ -185,7 +204,7 @@ impl Drop for Flights {
 
 /// See [`Pool::scope`].
 pub struct Scope<'scope, 'env: 'scope> {
-    shared: Arc<Shared>,
+    pool: Arc<Inner>,
     flights: Rc<RefCell<Vec<Arc<Flight<'static>>>>>,
     _scope: PhantomData<&'scope mut &'scope ()>,
     _env: PhantomData<&'env mut &'env ()>,
@@ -203,13 +222,13 @@ impl<'scope> Scope<'scope, '_> {
         terms: Terms,
         start: Start,
     ) -> Result<Ticket<'scope>, RunError> {
-        let flight = Flight::start(&self.shared, request, terms, start)?;
+        let flight = Flight::start(&self.pool, request, terms, start)?;
         // SAFETY: the scope ends the flight, and drops this, before 'scope ends.
         let kept = unsafe {
             mem::transmute::<Arc<Flight<'scope>>, Arc<Flight<'static>>>(Arc::clone(&flight))
         };
         let mut flights = self.flights.borrow_mut();
-        flights.retain(|flight| !flight.job.is_done());
+        flights.retain(|flight| !flight.job.is_done() || flight.shared.is_of_parent());
         flights.push(kept);
         Ok(Ticket { flight })
     }
@@ -220,10 +239,23 @@ impl Ticket<'_> {
     /// what was written is visible to the caller.
     pub fn is_done(&self) -> bool {
         let Flight { shared, job, .. } = &*self.flight;
+        if self.is_of_parent() {
+            return true;
+        }
         if job.terms().deadline.is_some() && !job.is_done() {
             shared.check_deadline(job);
         }
         job.is_done()
+    }
+
+    /// Whether the ticket belongs to the process that this one was forked from, in which the
+    /// request was in flight then. Nobody works on it here, and nothing that is done with
+    /// the ticket here has an effect there: [`wait`](Ticket::wait) returns
+    /// [`RunError::Forked`], [`progress`](Ticket::progress) is what it was, and nothing is
+    /// waited for, and nothing freed, where the ticket is dropped. (A request that was done
+    /// before is done here too.)
+    pub fn is_of_parent(&self) -> bool {
+        self.flight.is_of_parent()
     }
 
     /// How far the request has come.
@@ -300,12 +332,18 @@ impl Ticket<'_> {
         if let Some(result) = job.result() {
             return Ok(Some(result));
         }
+        if self.is_of_parent() {
+            return Err(RunError::Forked);
+        }
         if shared.is_inside() {
             return Err(RunError::WouldDeadlock);
         }
         let bomb = AbortOnUnwind;
         shared.attend(shared.state.lock(), job, until);
         mem::forget(bomb);
+        if self.is_of_parent() {
+            return Err(RunError::Forked);
+        }
         Ok(job.result())
     }
 }

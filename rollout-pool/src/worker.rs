@@ -57,6 +57,11 @@ pub(crate) fn is_worker_of(shared: &Shared) -> bool {
     IDENTITY.get().pool == ptr::from_ref(shared).addr()
 }
 
+/// In a forked child there are no workers of the parent's pools, this thread included.
+pub(crate) fn after_fork() {
+    IDENTITY.set(Identity::NONE);
+}
+
 /// The slot that suits the calling thread best.
 pub(crate) fn preferred_slot() -> usize {
     LAST_SLOT.get()
@@ -90,6 +95,9 @@ pub(crate) fn start(shared: &Arc<Shared>, id: usize, slot: usize) -> io::Result<
         .assume();
         remember_slot(slot);
         work(&shared, id);
+        if shared.is_of_parent() {
+            mem::forget(shared);
+        }
     };
     // SAFETY: nothing is borrowed.
     unsafe { spawn(format!("rollout-{id}"), body) }
@@ -159,6 +167,11 @@ fn work(shared: &Arc<Shared>, id: usize) {
             drop(state);
             meter.begin(shared.nanos());
             task.run(shared);
+            if shared.is_of_parent() {
+                // The task has forked, and this is the child: this thread is no worker there.
+                mem::forget(bomb);
+                return;
+            }
             meter.end(shared.nanos(), [1, 0, 0]);
             state = shared.state.lock();
             worked = true;
@@ -171,6 +184,10 @@ fn work(shared: &Arc<Shared>, id: usize) {
             let mut watch = Watch::new(seat.job(), seat.slot()).unless_others(&shared.work, epoch);
             // SAFETY: the seat is this thread's.
             let mut work = unsafe { seat.job().participate(seat.place(), &mut watch) };
+            if shared.is_of_parent() {
+                mem::forget(bomb);
+                return;
+            }
             meter.end(shared.nanos(), [0, watch.rollouts(), watch.steps()]);
             // The other thread is there before the place is free for it.
             let must_go = work.is_unfinished() && !seat.job().is_welcome();

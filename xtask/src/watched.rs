@@ -83,7 +83,7 @@ impl Watch<'_> {
                 .arg(deps.suite()?)
                 .current_dir(&folder);
             let outcome = program::run(&mut command, &folder, LIMIT)?;
-            let title = format!("{name}.c, MuJoCo {}", release.unwrap_or("not needed"));
+            let title = format!("{name}, MuJoCo {}", release.unwrap_or("not needed"));
             let said = outcome.stderr.contains(self.mark);
             match outcome.failure() {
                 None if !said => println!("ok {title}"),
@@ -112,7 +112,13 @@ impl Watch<'_> {
     ) -> Result<PathBuf> {
         let unit = Unit {
             compiler: &Compiler::of_host(workspace)?,
-            language: Language::C99,
+            language: match source
+                .extension()
+                .is_some_and(|extension| extension == "cpp")
+            {
+                true => Language::Cxx11,
+                false => Language::C99,
+            },
             source: source.to_owned(),
             mujoco: mujoco
                 .map(|(deps, version)| deps.mujoco(version))
