@@ -25,8 +25,10 @@ use crate::ticket::{Progress, Terms};
 pub(crate) struct Job {
     /// Alive until the job is done, and claimed and begun for this job.
     request: NonNull<Request<'static>>,
-    /// The pool's shared state, for comparison only.
+    /// The pool's shared state, which whoever runs the job holds.
     pool: *const Shared,
+    /// Its caller runs it, and the pool's state does not name it.
+    is_alone: bool,
     /// The most threads that can take part at once.
     threads: usize,
     terms: Terms,
@@ -123,6 +125,7 @@ impl Job {
         Self {
             request: NonNull::from(request).cast(),
             pool: ptr::from_ref(pool),
+            is_alone: matches!(kind, Kind::Call { .. }) && threads == 1 && !pool.is_pinned(),
             threads,
             terms,
             of_task: kind == Kind::Call { of_task: true },
@@ -148,6 +151,11 @@ impl Job {
         self.threads
     }
 
+    /// Whether its caller runs it without the pool's state naming it.
+    pub(crate) fn is_alone(&self) -> bool {
+        self.is_alone
+    }
+
     /// Whether it ends with the pool.
     pub(crate) fn ends_with_pool(&self) -> bool {
         !self.of_task
@@ -170,11 +178,13 @@ impl Job {
     }
 
     /// Whether it was stopped, and why.
+    #[inline]
     pub(crate) fn stopped(&self) -> Stop {
         if self.is_of_parent() {
             return Stop::Forked;
         }
         match self.stop.load(Ordering::Relaxed) {
+            0 if self.is_alone && self.pool_ends() => Stop::Cancelled,
             0 => Stop::No,
             1 => Stop::Cancelled,
             2 => Stop::OutOfTime,
@@ -185,6 +195,12 @@ impl Job {
     /// Whether its threads are in the process that this one was forked from.
     pub(crate) fn is_of_parent(&self) -> bool {
         self.generation != fork::generation()
+    }
+
+    /// Whether the pool is being ended, for a job that it does not know of.
+    fn pool_ends(&self) -> bool {
+        // SAFETY: whoever runs a job holds the pool's state.
+        !self.of_task && unsafe { &*self.pool }.ends()
     }
 
     /// Stops the job if its time is up by now.

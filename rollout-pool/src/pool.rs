@@ -166,6 +166,8 @@ pub(crate) struct Shared {
     pub(crate) nthread: usize,
     /// Each stays on a CPU of its own.
     pinned: bool,
+    /// 1 once the pool is being ended: for jobs that the state does not name.
+    ending: AtomicU32,
     born: Instant,
     /// That of the process that has the threads.
     generation: u32,
@@ -198,12 +200,14 @@ impl Running {
             meters: (0..nthread).map(|_| CachePadded::default()).collect(),
             nthread,
             pinned: !cpus.is_empty(),
+            ending: AtomicU32::new(0),
             born: Instant::now(),
             generation: fork::generation(),
         }));
         let shared = &running.0;
         if ended {
             shared.state.lock().stopping = true;
+            shared.ending.store(1, Ordering::Relaxed);
             return Ok(running);
         }
         let mut threads = shared.threads.lock();
@@ -306,6 +310,11 @@ impl Shared {
     /// Whether the pool's own threads alone run rollouts.
     pub(crate) fn is_pinned(&self) -> bool {
         self.pinned
+    }
+
+    /// Whether the pool is being ended.
+    pub(crate) fn ends(&self) -> bool {
+        self.ending.load(Ordering::Relaxed) != 0
     }
 
     /// Whether a wait of the calling thread for this pool could be one for itself.
@@ -534,9 +543,12 @@ impl Pool {
         let of_task = worker::is_worker_of(shared);
         // SAFETY: claimed and begun, and as above.
         let job = unsafe { Job::new(request, shared, threads, terms, Kind::Call { of_task }) };
-        if threads == 1 && !shared.is_pinned() {
+        if job.is_alone() {
             // SAFETY: nobody else knows of the job. The claim ends with this call.
             let work = unsafe { shared.run_alone(&job) };
+            if job.is_of_parent() {
+                return Err(RunError::Forked);
+            }
             return work.result(request.nbatch(), job.stopped());
         }
         // From here on other threads may use the job, which must not go away before it is
@@ -575,6 +587,7 @@ impl Shared {
         let shared = self;
         let mut state = shared.state.lock();
         state.stopping = true;
+        shared.ending.store(1, Ordering::Relaxed);
         state.cancel_all();
         shared.work.advance();
         state = shared.tell_waiters(state);
