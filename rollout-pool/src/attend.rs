@@ -168,6 +168,9 @@ impl Shared {
     unsafe fn drive(&self, seat: &Seat, until: Option<Instant>) -> Work {
         let (job, place) = (seat.job(), seat.place());
         worker::remember_slot(place.slot);
+        // However little time there is, somebody makes a step of it: to start a thread can
+        // take longer than that.
+        let mut owed = !job.is_welcome();
         let mut work = if job.is_welcome() {
             // SAFETY: the place is the seat's.
             unsafe { self.take_part(job, place, until) }
@@ -179,9 +182,10 @@ impl Shared {
             Work::left(place)
         };
         while !job.is_welcome()
-            && !is_past(until)
+            && (owed || !is_past(until))
             && let Some(rest) = work.take_rest()
         {
+            owed = false;
             let place = rest.clone();
             let caller = Caller::new();
             let stand_in = move || {
