@@ -172,18 +172,31 @@ impl Host {
     }
 
     /// Expects a request to be refused with this status, by this name, with
-    /// nothing written.
+    /// nothing written, whether it is run or submitted.
     fn refuses(&mut self, request: *const RolloutRequest, status: RolloutStatus, name: &str) {
         let before = self.outputs();
-        assert_eq!(self.run(request), status, "{name}: {}", self.text());
-        assert_eq!(self.error.status, status as i32);
-        assert_eq!(self.error.index, -1);
-        let text = self.text();
-        assert!(
-            text.starts_with(&format!("{name}: ")),
-            "{text:?} does not name {name}"
-        );
-        assert!(self.outputs() == before, "{name}: refused, but wrote");
+        for submitted in [false, true] {
+            let said = match submitted {
+                false => self.run(request),
+                true => {
+                    let mut ticket = ptr::null_mut();
+                    // SAFETY: as in `run`; and a place for a handle.
+                    let said =
+                        unsafe { rollout_submit(self.pool, request, &mut ticket, &mut self.error) };
+                    assert!(ticket.is_null(), "{name}: refused, with a ticket");
+                    said
+                }
+            };
+            assert_eq!(said, status, "{name}: {}", self.text());
+            assert_eq!(self.error.status, status as i32);
+            assert_eq!(self.error.index, -1);
+            let text = self.text();
+            assert!(
+                text.starts_with(&format!("{name}: ")),
+                "{text:?} does not name {name}"
+            );
+            assert!(self.outputs() == before, "{name}: refused, but wrote");
+        }
     }
 }
 
@@ -446,6 +459,60 @@ fn r10_every_entry_refuses_null_at_once() {
     host.models[0].model = ptr::null();
     host.refuses(&request, RolloutStatus::NullPointer, "models[0].model");
     assert_eq!(text(&host.error), "models[0].model: is null");
+}
+
+#[test]
+fn handles_and_outputs_that_are_misaligned_are_refused() {
+    /// A pointer that is neither null nor aligned, and that nobody may read.
+    fn odd<T>() -> *mut T {
+        ptr::dangling_mut::<T>().wrapping_byte_add(1)
+    }
+    let mut host = Host::new(1);
+    let request = host.request();
+    let pool = host.pool;
+    let (ticket, group) = (host.submit(&request), host.group());
+    let (mut new_ticket, mut new_group) = (ptr::null_mut(), ptr::null_mut());
+    let (mut count, mut done) = (7, 7);
+    let (mut progress, mut stats) = (NO_PROGRESS, NO_STATS);
+    let mut error = error_object();
+    let e = &raw mut error;
+    let user = ptr::null_mut();
+    let mut refused = |name: &str, status: RolloutStatus| {
+        assert_eq!(status, RolloutStatus::Misaligned, "{name}");
+        // SAFETY: the error object is there, and no call uses it now.
+        let said = text(unsafe { &*e });
+        assert!(said.starts_with(&format!("{name}: ")), "{name}: {said}");
+    };
+    // SAFETY: each pointer is valid or misaligned.
+    unsafe {
+        refused("pool", rollout_submit(odd(), &request, &mut new_ticket, e));
+        refused("request", rollout_submit(pool, odd(), &mut new_ticket, e));
+        refused("ticket", rollout_submit(pool, &request, odd(), e));
+        refused("ticket", rollout_ticket_wait(odd(), 0, e));
+        refused("ticket", rollout_ticket_cancel(odd(), e));
+        refused("ticket", rollout_ticket_done(odd(), &mut done, e));
+        refused("done", rollout_ticket_done(ticket, odd(), e));
+        refused("ticket", rollout_ticket_progress(odd(), &mut progress, e));
+        refused("progress", rollout_ticket_progress(ticket, odd(), e));
+        refused("ticket", rollout_ticket_release(odd(), e));
+        refused("pool", rollout_group_create(odd(), &mut new_group, e));
+        refused("group", rollout_group_create(pool, odd(), e));
+        refused(
+            "group",
+            rollout_group_schedule(odd(), Some(nothing), user, e),
+        );
+        refused("group", rollout_group_count(odd(), &mut count, e));
+        refused("count", rollout_group_count(group, odd(), e));
+        refused("group", rollout_group_reset_count(odd(), e));
+        refused("group", rollout_group_wait_count(odd(), 0, e));
+        refused("pool", rollout_pool_stats(odd(), &mut stats, 1, e));
+        refused("stats", rollout_pool_stats(pool, odd(), 1, e));
+        assert_eq!(rollout_ticket_release(ticket, e), RolloutStatus::Ok);
+        rollout_group_destroy(group);
+    }
+    assert!(new_ticket.is_null() && new_group.is_null());
+    assert_eq!((count, done), (7, 7));
+    assert_eq!((progress, stats), (NO_PROGRESS, NO_STATS));
 }
 
 #[test]

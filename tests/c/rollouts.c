@@ -12,6 +12,7 @@
 #include "check.h"
 #include "rollout.h"
 #include "rollout_mujoco.h"
+#include "ways.h"
 
 enum { NBATCH = 7, NSTEP = 20, NDATA = 3 };
 
@@ -279,7 +280,7 @@ static RolloutStatus run(RolloutPool* pool, size_t ndata, size_t chunk_size, Rol
   request.outcomes = batch.outcomes;
   request.noutcome = NBATCH;
   request.chunk_size = chunk_size;
-  return rollout_run(pool, &request, error);
+  return run_in_some_way(pool, &request, error);
 }
 
 // Runs the batch on every pool and with several chunk sizes, and compares.
