@@ -166,7 +166,10 @@ static void a_pool_that_a_child_does_not_use_ends_there_at_once(void) {
     NEED(rollout_pool_wait_count(pool, 0, NULL) == 0);
     NEED(rollout_pool_wait_count(pool, 10, &error) == ROLLOUT_STATUS_FORKED);
     NEED(strstr(error.text, "forked") != NULL);
+    // A panic would not be seen otherwise.
+    NEED(dup2(open("printed.txt", O_WRONLY | O_CREAT | O_TRUNC, 0600), 2) == 2);
     rollout_pool_destroy(pool);
+    NEED(process_file_size("printed.txt") == 0);
     NEED(process_threads() == 1 && get(&ran) == 0);
     exit(0);
   }
@@ -238,9 +241,10 @@ static void data_of_a_request_in_flight_are_reset_before_a_child_uses_them(void)
   rollout_pool_destroy(pool);
 }
 
-// The thread that forks in a step, and its child.
+// The thread that forks in a step, its child, and the steps that it makes in the child.
 static pthread_t forker;
 static pid_t forked;
+static int steps_after;
 
 static void fork_once(void) {
   if (!pthread_equal(pthread_self(), forker)) {
@@ -251,6 +255,8 @@ static void fork_once(void) {
     reaches(&arrived, opened ? 0 : 1);
     forked = fork();
     set(&opened, 1);
+  } else if (forked == 0) {
+    steps_after++;
   }
 }
 
@@ -269,7 +275,7 @@ static void a_callback_that_forks_returns_in_the_child_and_the_request_ends(void
     if (forked == 0) {
       NEED(status == ROLLOUT_STATUS_FORKED);
       NEED(run.error.status == ROLLOUT_STATUS_FORKED && strstr(run.error.text, "forked") != NULL);
-      NEED(process_threads() == 1);
+      NEED(process_threads() == 1 && steps_after == 0);
       // With data that the helpers were using.
       NEED(rollout_run(pool, &run.request, &run.error) == 0 && run_is_right(&run));
       NEED(runs(pool, NBATCH));
@@ -283,6 +289,38 @@ static void a_callback_that_forks_returns_in_the_child_and_the_request_ends(void
     CHECK(runs(pool, NBATCH));
     rollout_pool_destroy(pool);
   }
+}
+
+static RolloutPool* pool_of_step;
+
+static void fork_in_step_of_worker(void) {
+  if (pthread_equal(pthread_self(), forker)) {
+    // The caller, whom nobody could tell anything in the child.
+    reaches(&opened, 1);
+  } else if (add(&arrived, 1) == 1) {
+    forked = fork();
+    if (forked == 0) {
+      NEED(rollout_worker_id() == -1);
+      NEED(runs(pool_of_step, NBATCH));
+      rollout_pool_destroy(pool_of_step);
+      exit(0);
+    }
+    set(&opened, 1);
+  }
+}
+
+static void a_callback_on_a_worker_may_fork_and_its_child_end(void) {
+  static Run run;
+  RolloutPool* pool = new_pool(2);
+  arrived = opened = 0;
+  forked = -1;
+  forker = pthread_self();
+  pool_of_step = pool;
+  run_set_up(&run, NBATCH, 1, fork_in_step_of_worker);
+  CHECK_STATUS(rollout_run(pool, &run.request, &run.error), ROLLOUT_STATUS_OK, &run.error);
+  CHECK(run_is_right(&run));
+  CHECK(ended(forked) == 0);
+  rollout_pool_destroy(pool);
 }
 
 static void fork_in_task(void* user) {
@@ -577,6 +615,7 @@ int main(void) {
   CASE(tasks_of_the_parent_do_not_run_in_the_child);
   CASE(data_of_a_request_in_flight_are_reset_before_a_child_uses_them);
   CASE(a_callback_that_forks_returns_in_the_child_and_the_request_ends);
+  CASE(a_callback_on_a_worker_may_fork_and_its_child_end);
   CASE(a_task_that_forks_returns_in_the_child_and_its_thread_ends);
   CASE(children_of_children_begin_anew_too);
   CASE(several_threads_of_a_child_may_be_the_first);
