@@ -608,7 +608,13 @@ RolloutStatus rollout_pool_create(int32_t nthread,
 // Ends a pool: runs the tasks that were scheduled, and those that they schedule,
 // then ends its threads and waits for them. Does nothing for NULL. But for those
 // tasks, nobody may use the pool any more. Called by a task of this very pool it
-// cannot wait: then no other task may use the handle any more either.
+// cannot wait: then no other task may use the handle any more either. When it has
+// returned on another thread, no thread of the pool's is left, and the library can be
+// unloaded. (The system keeps it in memory as long as a thread lives that has made a pool
+// with threads.)
+//
+// The destructor of a static object may call this when the process ends, also where a
+// task or a callback of a rollout has asked for that (exit()).
 //
 // The caller promises:
 // `pool` is NULL or a handle that has not been destroyed.
@@ -633,7 +639,7 @@ int32_t rollout_worker_id(void);
 // begun. Tasks may schedule tasks. In a pool of 0 threads the task runs before
 // this call returns.
 //
-// Errors: NULL_POINTER.
+// Errors: NULL_POINTER; NO_THREAD in a child after fork().
 //
 // The caller promises:
 // `pool` is NULL or a live handle; `task(user)` can be called from any thread,
@@ -667,8 +673,8 @@ RolloutStatus rollout_pool_reset_count(struct RolloutPool *pool, struct RolloutE
 // tasks wrote is visible afterwards. Any number of threads may wait at once.
 //
 // Errors: NULL_POINTER; WOULD_DEADLOCK at once, from a task of the same pool or
-// where a pool without threads has run too few tasks; TASK_PANICKED after the
-// wait.
+// where a pool without threads has run too few tasks; FORKED at once, in a child after
+// fork() that has not scheduled anything; TASK_PANICKED after the wait.
 //
 // The caller promises:
 // `pool` is NULL or a live handle, `error` is NULL or an error object.
@@ -698,7 +704,7 @@ RolloutStatus rollout_pool_wait_count(struct RolloutPool *pool,
 // and the error's text names the argument.
 //
 // Errors: ROLLOUTS_FAILED after the run; all statuses from 100 to 199; BUSY;
-// NO_THREAD; PANIC.
+// FORKED in a child that a callback of a rollout has forked; NO_THREAD; PANIC.
 //
 // The caller promises:
 // `pool` is NULL or a live handle. `request` is NULL or a request whose pointers

@@ -18,6 +18,7 @@ _MOST_THREADS = (1 << 31) - 1
 
 _run = library.rollout_run
 
+
 class Pool:
     """A pool of the library. It ends when the last reference to it goes.
 

@@ -84,7 +84,13 @@ pub unsafe extern "C" fn rollout_pool_create(
 /// Ends a pool: runs the tasks that were scheduled, and those that they schedule,
 /// then ends its threads and waits for them. Does nothing for NULL. But for those
 /// tasks, nobody may use the pool any more. Called by a task of this very pool it
-/// cannot wait: then no other task may use the handle any more either.
+/// cannot wait: then no other task may use the handle any more either. When it has
+/// returned on another thread, no thread of the pool's is left, and the library can be
+/// unloaded. (The system keeps it in memory as long as a thread lives that has made a pool
+/// with threads.)
+///
+/// The destructor of a static object may call this when the process ends, also where a
+/// task or a callback of a rollout has asked for that (exit()).
 ///
 /// # Safety
 ///
@@ -142,7 +148,7 @@ pub extern "C" fn rollout_worker_id() -> i32 {
 /// begun. Tasks may schedule tasks. In a pool of 0 threads the task runs before
 /// this call returns.
 ///
-/// Errors: NULL_POINTER.
+/// Errors: NULL_POINTER; NO_THREAD in a child after fork().
 ///
 /// # Safety
 ///
@@ -229,8 +235,8 @@ pub unsafe extern "C" fn rollout_pool_reset_count(
 /// tasks wrote is visible afterwards. Any number of threads may wait at once.
 ///
 /// Errors: NULL_POINTER; WOULD_DEADLOCK at once, from a task of the same pool or
-/// where a pool without threads has run too few tasks; TASK_PANICKED after the
-/// wait.
+/// where a pool without threads has run too few tasks; FORKED at once, in a child after
+/// fork() that has not scheduled anything; TASK_PANICKED after the wait.
 ///
 /// # Safety
 ///

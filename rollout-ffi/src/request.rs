@@ -141,7 +141,7 @@ unsafe impl Growable for Engine {}
 /// and the error's text names the argument.
 ///
 /// Errors: ROLLOUTS_FAILED after the run; all statuses from 100 to 199; BUSY;
-/// NO_THREAD; PANIC.
+/// FORKED in a child that a callback of a rollout has forked; NO_THREAD; PANIC.
 ///
 /// # Safety
 ///

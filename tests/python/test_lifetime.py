@@ -90,35 +90,34 @@ def child_of(work: Callable[[], None], leave: Callable[[int], NoReturn] = os._ex
     raise AssertionError("the child hangs")
 
 
+@pytest.mark.parametrize("nbatch", [1, 8])
 @isolated
-def test_r64_pools_work_in_a_forked_child():
-    for nbatch in (1, 8):
-        rollouts = batch("slider", nbatch=nbatch)
-        expected = plain_loop(rollouts)
-        data = dirty_data(rollouts.model, 3)
-        pool, closed, unused = (rollout.Rollout(nthread=3) for _ in range(3))
+def test_r64_pools_work_in_a_forked_child(nbatch):
+    rollouts = batch("slider", nbatch=nbatch)
+    expected = plain_loop(rollouts)
+    data = dirty_data(rollouts.model, 3)
+    given = rollouts.arguments(data)
+    pool, closed, unused = (rollout.Rollout(nthread=3) for _ in range(3))
 
-        def everything(pool, closed, rollouts, data, expected):
-            given = rollouts.arguments(data)
-            assert_same_bits(pool.rollout(**given), expected)
-            # By the general path.
-            assert_same_bits(pool.rollout(**given, fill="nan"), expected)
-            assert_same_bits(rollout.rollout(**given), expected)
-            assert_same_bits(rollout.rollout(**given, persistent_pool=True), expected)
-            assert_same_bits(rollout.rollout(**rollouts.arguments(data[:1])), expected)
-            closed.close()
-            with pytest.raises(RuntimeError, match="shutdown"):
-                closed.rollout(**given)
+    def everything() -> None:
+        assert_same_bits(pool.rollout(**given), expected)
+        # By the general path.
+        assert_same_bits(pool.rollout(**given, fill="nan"), expected)
+        assert_same_bits(rollout.rollout(**given), expected)
+        assert_same_bits(rollout.rollout(**given, persistent_pool=True), expected)
+        assert_same_bits(rollout.rollout(**rollouts.arguments(data[:1])), expected)
+        closed.close()
+        with pytest.raises(RuntimeError, match="shutdown"):
+            closed.rollout(**given)
 
-        arguments = (pool, closed, rollouts, data, expected)
-        for used in (pool, closed):
-            used.rollout(**rollouts.arguments(data))
-        rollout.rollout(**rollouts.arguments(data), persistent_pool=True)
-        assert child_of(lambda: everything(*arguments)) == 0
-        # Those that are not used there end without their threads.
-        assert child_of(lambda: None, sys.exit if nbatch == 8 else os._exit) == 0
-        unused.close()
-        everything(*arguments)
+    pool.rollout(**given)
+    closed.rollout(**given)
+    rollout.rollout(**given, persistent_pool=True)
+    assert child_of(everything) == 0
+    # Those that are not used there end without their threads.
+    assert child_of(lambda: None, sys.exit) == 0
+    assert child_of(unused.close) == 0
+    everything()
 
 
 @isolated
