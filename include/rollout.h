@@ -813,6 +813,12 @@ RolloutStatus rollout_pool_cpu(const struct RolloutPool *pool,
 //
 // Called inside this very pool, by one of its tasks or in a callback of a rollout, it
 // cannot wait: the pool ends by itself then, and no task may use the handle any more.
+// When it has returned elsewhere, no thread of the pool's is left, and the library can be
+// unloaded. (The system keeps it in memory as long as a thread lives that has made a pool
+// with threads.)
+//
+// The destructor of a static object may call this when the process ends, also where a
+// task or a callback of a rollout has asked for that (exit()).
 //
 // The caller promises:
 // `pool` is NULL or a handle that has not been destroyed.
@@ -837,7 +843,7 @@ int32_t rollout_worker_id(void);
 // begun. Tasks may schedule tasks. In a pool of 0 threads the task runs before
 // this call returns. On whichever thread, it has the default floating-point mode.
 //
-// Errors: NULL_POINTER.
+// Errors: NULL_POINTER; NO_THREAD in a child after fork().
 //
 // The caller promises:
 // `pool` is NULL or a live handle; `task(user)` can be called from any thread,
@@ -874,7 +880,8 @@ RolloutStatus rollout_pool_reset_count(struct RolloutPool *pool, struct RolloutE
 //
 // Errors: NULL_POINTER; WOULD_DEADLOCK at once, inside the same pool (in one of its
 // tasks, or in a callback of a rollout) or where a pool without threads has run too few
-// tasks, and when a pool ends that has run too few; TASK_PANICKED after the wait.
+// tasks, and when a pool ends that has run too few; FORKED at once, in a child after
+// fork() that has not scheduled anything; TASK_PANICKED after the wait.
 //
 // The caller promises:
 // `pool` is NULL or a live handle, `error` is NULL or an error object.
@@ -931,7 +938,8 @@ RolloutStatus rollout_pool_stats(const struct RolloutPool *pool,
 // its rows are as good as ever.
 //
 // Errors: ROLLOUTS_FAILED, CANCELLED and OUT_OF_TIME after the run; all statuses from 100
-// to 199; BUSY; NO_THREAD; PANIC.
+// to 199; BUSY; FORKED in a child that a callback of a rollout has forked; NO_THREAD;
+// PANIC.
 //
 // The caller promises:
 // `pool` is NULL or a live handle. `request` is NULL or a request whose pointers

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ctypes
-import os
 from collections.abc import Callable, Sequence
 from typing import NoReturn, Optional
 
@@ -19,23 +18,13 @@ _MOST_THREADS = _LAST_CPU = (1 << 31) - 1
 
 _run = library.rollout_run
 
-# Counts the forks between the first process and this one.
-_process = 0
-
-
-def _count_fork() -> None:
-    global _process
-    _process += 1
-
-
-os.register_at_fork(after_in_child=_count_fork)
-
 
 class Pool:
     """A pool of the library. It ends when the last reference to it goes.
 
     A call holds a reference, so threads are never taken from under it. Any number of
-    threads may call `run` at once, each with data of its own.
+    threads may call `run` at once, each with data of its own. In a forked child it begins
+    anew when it is first used.
     """
 
     # A pool that could not be made.
@@ -73,23 +62,17 @@ class Pool:
         self._handle = handle
         self._address = handle.value or 0
         self._destroy: Callable[[ctypes.c_void_p], None] = library.rollout_pool_destroy
-        self._process = _process
 
     def __del__(self) -> None:
-        # Threads do not follow into a forked child: there is nothing to end there.
-        if self._handle and self.is_alive():
+        if self._handle:
             self._destroy(self._handle)
 
     def __reduce__(self) -> NoReturn:
         raise TypeError("a pool of threads can be neither copied nor pickled")
 
     def address(self) -> int:
-        """The library's handle, for as long as this object lives; 0 in a forked child."""
-        return self._address if self._process == _process else 0
-
-    def is_alive(self) -> bool:
-        """Whether this is the process that made the pool, and not a forked child of it."""
-        return self._process == _process
+        """The library's handle, for as long as this object lives."""
+        return self._address
 
     def cpus(self) -> Optional[tuple[int, ...]]:
         """The CPU that each thread of the pool stays on, if they do."""
@@ -136,8 +119,6 @@ class Pool:
                 others have been run.
             RuntimeError: everything else.
         """
-        if not self.is_alive():
-            raise RuntimeError("a pool of threads does not follow into a forked process")
         described, of_data = _mujoco.describe(models, data)
         initial_state, initial_warmstart, control = map(rows, inputs)
         state, sensordata = map(place, outputs)

@@ -53,6 +53,9 @@ class Rollout:
     """A pool of threads that lives as long as its user wants, and runs rollouts.
 
     Any number of Python threads may use one object at once, each with data of its own.
+
+    In a process that was forked (`os.fork`, `multiprocessing`) it works too, with threads
+    that are started there when they are first needed, whatever other threads were at.
     """
 
     nthread: int
@@ -359,7 +362,7 @@ def _without_threads() -> Pool:
     """A pool of no threads: there is nothing in it that calls could not share."""
     global _no_threads
     pool = _no_threads
-    if pool is None or not pool.is_alive():
+    if pool is None:
         pool = _no_threads = Pool(0)
     return pool
 
@@ -368,14 +371,13 @@ _persistent_pool: Optional[Pool] = None
 _persistent_lock = threading.Lock()
 
 
-def _forget_persistent_pool() -> None:
-    """Begins anew in a forked child, where the pool has no threads and nobody holds the lock."""
-    global _persistent_pool, _persistent_lock
-    _persistent_pool = None
+def _free_persistent_lock() -> None:
+    """In a forked child nobody holds the lock, whoever did when it was forked."""
+    global _persistent_lock
     _persistent_lock = threading.Lock()
 
 
-os.register_at_fork(after_in_child=_forget_persistent_pool)
+os.register_at_fork(after_in_child=_free_persistent_lock)
 
 
 def _persistent(nthread: int) -> Pool:

@@ -187,6 +187,12 @@ pub unsafe extern "C" fn rollout_pool_cpu(
 ///
 /// Called inside this very pool, by one of its tasks or in a callback of a rollout, it
 /// cannot wait: the pool ends by itself then, and no task may use the handle any more.
+/// When it has returned elsewhere, no thread of the pool's is left, and the library can be
+/// unloaded. (The system keeps it in memory as long as a thread lives that has made a pool
+/// with threads.)
+///
+/// The destructor of a static object may call this when the process ends, also where a
+/// task or a callback of a rollout has asked for that (exit()).
 ///
 /// # Safety
 ///
@@ -245,7 +251,7 @@ pub extern "C" fn rollout_worker_id() -> i32 {
 /// begun. Tasks may schedule tasks. In a pool of 0 threads the task runs before
 /// this call returns. On whichever thread, it has the default floating-point mode.
 ///
-/// Errors: NULL_POINTER.
+/// Errors: NULL_POINTER; NO_THREAD in a child after fork().
 ///
 /// # Safety
 ///
@@ -324,7 +330,8 @@ pub unsafe extern "C" fn rollout_pool_reset_count(
 ///
 /// Errors: NULL_POINTER; WOULD_DEADLOCK at once, inside the same pool (in one of its
 /// tasks, or in a callback of a rollout) or where a pool without threads has run too few
-/// tasks, and when a pool ends that has run too few; TASK_PANICKED after the wait.
+/// tasks, and when a pool ends that has run too few; FORKED at once, in a child after
+/// fork() that has not scheduled anything; TASK_PANICKED after the wait.
 ///
 /// # Safety
 ///

@@ -177,7 +177,8 @@ unsafe impl Growable for Engine {}
 /// its rows are as good as ever.
 ///
 /// Errors: ROLLOUTS_FAILED, CANCELLED and OUT_OF_TIME after the run; all statuses from 100
-/// to 199; BUSY; NO_THREAD; PANIC.
+/// to 199; BUSY; FORKED in a child that a callback of a rollout has forked; NO_THREAD;
+/// PANIC.
 ///
 /// # Safety
 ///

@@ -20,11 +20,23 @@ use rollout_core::{Data, Request};
 use crate::fork;
 use crate::sync::{Guard, Lock};
 
-static IN_FLIGHT: Lock<InFlight> = Lock::new(InFlight {
-    lists: Vec::new(),
-    torn: Vec::new(),
-    at_fork: Vec::new(),
-});
+static IN_FLIGHT: Lock<InFlight> = Lock::new(InFlight::new());
+
+// The loader calls it when it unloads the library, or the process ends.
+#[used]
+#[unsafe(link_section = ".fini_array")]
+static AT_UNLOAD: extern "C" fn() = free;
+
+/// Gives back the list's memory, which nobody else would if the library is unloaded. (At the
+/// process's end there can be requests in flight, and a thread that was stopped while it
+/// held the list.)
+extern "C" fn free() {
+    if let Some(mut in_flight) = IN_FLIGHT.try_lock()
+        && in_flight.lists.is_empty()
+    {
+        *in_flight = InFlight::new();
+    }
+}
 
 #[derive(Debug)]
 struct InFlight {
@@ -123,6 +135,14 @@ fn remove(mine: DataList) {
 }
 
 impl InFlight {
+    const fn new() -> Self {
+        Self {
+            lists: Vec::new(),
+            torn: Vec::new(),
+            at_fork: Vec::new(),
+        }
+    }
+
     /// Takes the slots of these data that are torn.
     fn take_torn(&mut self, data: &[Data]) -> Vec<usize> {
         if self.torn.is_empty() {

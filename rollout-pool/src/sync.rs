@@ -124,6 +124,17 @@ impl<T> Lock<T> {
         }
     }
 
+    /// The guard, unless the lock is held.
+    pub(crate) fn try_lock(&self) -> Option<Guard<'_, T>> {
+        let locked = self
+            .state
+            .compare_exchange(FREE, HELD, Ordering::Acquire, Ordering::Relaxed);
+        locked.is_ok().then_some(Guard {
+            lock: self,
+            value: PhantomData,
+        })
+    }
+
     /// The guard of a lock that is held, and whose guard was forgotten.
     ///
     /// # Safety

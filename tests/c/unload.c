@@ -94,7 +94,7 @@ static int fork_goes_well(void) {
   int status = -1;
   pid_t child = fork();
   if (child == 0) {
-    exit(0);
+    _exit(0);
   }
   return waitpid(child, &status, 0) == child && WIFEXITED(status) && WEXITSTATUS(status) == 0;
 }
