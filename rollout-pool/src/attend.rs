@@ -51,9 +51,10 @@ impl Shared {
                 let preferred = worker::preferred_slot();
                 if let Some(seat) = state.open_job(job).join(preferred) {
                     drop(state);
-                    // SAFETY: the seat is this thread's.
                     let work = match last_resort {
+                        // SAFETY: the seat is this thread's.
                         true => unsafe { give_up(&seat) },
+                        // SAFETY: as above.
                         false => unsafe { self.drive(&seat, until) },
                     };
                     refused |= work.is_refused();
