@@ -477,7 +477,7 @@ fn handles_and_outputs_that_are_misaligned_are_refused() {
     let mut error = error_object();
     let e = &raw mut error;
     let user = ptr::null_mut();
-    let mut refused = |name: &str, status: RolloutStatus| {
+    let refused = |name: &str, status: RolloutStatus| {
         assert_eq!(status, RolloutStatus::Misaligned, "{name}");
         // SAFETY: the error object is there, and no call uses it now.
         let said = text(unsafe { &*e });

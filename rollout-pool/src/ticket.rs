@@ -149,7 +149,7 @@ impl Drop for Flight<'_> {
 
 impl Pool {
     /// Hands a request to the pool and returns. Its threads begin at once; with 0 threads
-    /// the rollouts run inside [`Ticket::wait`].
+    /// the rollouts run inside [`Ticket::wait`] and [`Ticket::wait_timeout`].
     ///
     /// # Errors
     ///
