@@ -212,6 +212,15 @@ fn what_a_child_schedules_on_a_pool_that_it_has_ended_never_runs() {
     pool.wait_count(1).unwrap();
 }
 
+/// Ends the load, also where the test fails.
+struct Stop<'a>(&'a AtomicUsize);
+
+impl Drop for Stop<'_> {
+    fn drop(&mut self) {
+        self.0.store(1, Ordering::Release);
+    }
+}
+
 #[test]
 fn forks_under_load_of_tickets_never_hang() {
     let pools = [Pool::new(2).unwrap(), Pool::new(1).unwrap()];
@@ -239,6 +248,7 @@ fn forks_under_load_of_tickets_never_hang() {
                 }
             });
         }
+        let _stop = Stop(&stop);
         for _ in 0..200 {
             let mut slots = [(); 3].map(|()| Slot::new(Waiting, &gate[0]));
             let simulation = Simulation::of(&gate, &mut slots).unwrap();
@@ -255,6 +265,5 @@ fn forks_under_load_of_tickets_never_hang() {
             });
             drop(ticket);
         }
-        stop.store(1, Ordering::Release);
     });
 }
