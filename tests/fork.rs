@@ -1,6 +1,7 @@
 //! Tickets, groups and scopes of a process in its forked children. (`tests/c/fork.c` has
 //! what C can see.)
 
+use std::fs;
 use std::panic::{self, AssertUnwindSafe};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -205,11 +206,21 @@ fn what_a_child_schedules_on_a_pool_that_it_has_ended_never_runs() {
     let pool = Pool::new(1).unwrap();
     in_child(|| {
         pool.end();
-        pool.schedule(|| panic!("ran"));
+        pool.schedule(|| {});
+        assert_eq!(fs::read_dir("/proc/self/task").unwrap().count(), 1);
         assert_eq!(pool.count(), 0);
     });
     pool.schedule(|| {});
     pool.wait_count(1).unwrap();
+}
+
+/// Ends the load, also where the test fails.
+struct Stop<'a>(&'a AtomicUsize);
+
+impl Drop for Stop<'_> {
+    fn drop(&mut self) {
+        self.0.store(1, Ordering::Release);
+    }
 }
 
 #[test]
@@ -239,6 +250,7 @@ fn forks_under_load_of_tickets_never_hang() {
                 }
             });
         }
+        let _stop = Stop(&stop);
         for _ in 0..200 {
             let mut slots = [(); 3].map(|()| Slot::new(Waiting, &gate[0]));
             let simulation = Simulation::of(&gate, &mut slots).unwrap();
@@ -255,6 +267,5 @@ fn forks_under_load_of_tickets_never_hang() {
             });
             drop(ticket);
         }
-        stop.store(1, Ordering::Release);
     });
 }
