@@ -59,7 +59,11 @@ pub(crate) enum Kind {
     /// It was submitted, and can be asked how far it has come.
     Ticket,
     /// By a call that waits for it, perhaps in a task of the pool's.
-    Call { of_task: bool },
+    Call {
+        of_task: bool,
+        /// Whether the caller will ask how far it has come.
+        counted: bool,
+    },
 }
 
 /// Whether a job goes on.
@@ -110,7 +114,7 @@ impl Job {
         kind: Kind,
     ) -> Self {
         let meters = match kind {
-            Kind::Ticket => request.ndata(),
+            Kind::Ticket | Kind::Call { counted: true, .. } => request.ndata(),
             Kind::Call { .. } => 0,
         };
         Self {
@@ -118,7 +122,7 @@ impl Job {
             pool: ptr::from_ref(pool),
             threads,
             terms,
-            of_task: kind == Kind::Call { of_task: true },
+            of_task: matches!(kind, Kind::Call { of_task: true, .. }),
             next: CachePadded::new(AtomicUsize::new(0)),
             stop: AtomicU32::new(Stop::No as u32),
             invited: AtomicU32::new(0),

@@ -35,5 +35,5 @@ mod tests;
 
 pub use group::Group;
 pub use pool::{Pool, RunError, WaitError, default_nthread};
-pub use ticket::{Progress, Scope, Start, Terms, Ticket};
+pub use ticket::{Next, Pauses, Progress, Scope, Start, Terms, Ticket};
 pub use worker::{WorkerStats, worker_id};

@@ -13,10 +13,10 @@ use rollout_core::{Ended, Request, Tally};
 
 use crate::group::{self, Count, Task};
 use crate::inside;
-use crate::job::{Job, Kind, Watch};
+use crate::job::{Job, Kind, Stop, Watch};
 use crate::state::State;
 use crate::sync::{AtomicU64, Event, Guard, Lock};
-use crate::ticket::{Terms, begin};
+use crate::ticket::{Pauses, Terms, begin};
 use crate::worker::{self, WorkerMeter, WorkerStats};
 
 /// Why [`Pool::run`] did not give a result.
@@ -361,17 +361,47 @@ impl Pool {
     ///
     /// [`RunError`].
     pub fn run_on_terms(&self, request: &mut Request<'_>, terms: Terms) -> Result<Tally, RunError> {
+        self.run_paused(request, terms, None)
+    }
+
+    /// As [`run_on_terms`](Pool::run_on_terms), for a caller who has other things to do now
+    /// and then, such as signals to handle. It comes back from the rollout that it is in
+    /// the middle of, within a step of the time, and goes on with it after the pause, or
+    /// whoever takes it up meanwhile does, with the same bits. Costs a reading of the clock
+    /// for each of the caller's steps.
+    ///
+    /// # Errors
+    ///
+    /// [`RunError`].
+    pub fn run_with_pauses(
+        &self,
+        request: &mut Request<'_>,
+        terms: Terms,
+        pauses: Pauses<'_>,
+    ) -> Result<Tally, RunError> {
+        self.run_paused(request, terms, Some(pauses))
+    }
+
+    fn run_paused(
+        &self,
+        request: &mut Request<'_>,
+        terms: Terms,
+        mut pauses: Option<Pauses<'_>>,
+    ) -> Result<Tally, RunError> {
         let shared = self.shared();
         // SAFETY: the request is borrowed exclusively, and so stays as it is, until the end
         // of this call.
         let claim = unsafe { begin(request)? };
         let threads = shared.threads_for(request);
-        let of_task = worker::is_worker_of(shared);
+        let kind = Kind::Call {
+            of_task: worker::is_worker_of(shared),
+            counted: pauses.as_ref().is_some_and(|pauses| pauses.counted),
+        };
         // SAFETY: claimed and begun, and as above.
-        let job = unsafe { Job::new(request, shared, threads, terms, Kind::Call { of_task }) };
+        let job = unsafe { Job::new(request, shared, threads, terms, kind) };
         if threads == 1 && !shared.is_pinned() {
             // SAFETY: nobody else knows of the job. The claim ends with this call.
-            let work = unsafe { shared.run_alone(&job) };
+            let work = unsafe { shared.run_alone(&job, pauses) };
             return work.result(request.nbatch(), job.stopped());
         }
         // From here on other threads may use the job, which must not go away before it is
@@ -379,8 +409,24 @@ impl Pool {
         // fail, this ends the process rather than leave workers with a dangling job.
         let bomb = AbortOnUnwind;
         claim.keep();
-        shared.attend(shared.open(&job), &job, None);
+        let mut state = shared.open(&job);
+        loop {
+            shared.attend(state, &job, pauses.as_ref().and_then(Pauses::next));
+            if job.is_done() {
+                break;
+            }
+            if let Some(pausing) = &mut pauses
+                && !pausing.pause(&job)
+            {
+                shared.stop(&job, Stop::Cancelled);
+                pauses = None;
+            }
+            state = shared.state.lock();
+        }
         mem::forget(bomb);
+        if let Some(pauses) = pauses {
+            pauses.finish(&job);
+        }
         job.result().expect("an attended job is done")
     }
 
