@@ -21,18 +21,31 @@ What became of each rollout, where it matters:
     state, sensordata, outcomes = pool.rollout(..., outcomes=True, fill="nan")
     valid = outcomes.completed
 
+Rollouts beside other work, and within a time:
+
+    ticket = pool.submit(..., timeout=0.005, outcomes=True)
+    ...
+    state, sensordata, outcomes = ticket.result()
+
 In place of `from mujoco import rollout` write `import rollout`; the rest of a program stays
 as it is.
 """
 
+from rollout._errors import OutOfTime
 from rollout._library import version as __version__
 from rollout._outcomes import Outcomes, Status
+from rollout._pool import WorkerStats
 from rollout._rollout import Rollout, default_nthread, rollout, shutdown_persistent_pool
+from rollout._ticket import Progress, Ticket
 
 __all__ = [
+    "OutOfTime",
     "Outcomes",
+    "Progress",
     "Rollout",
     "Status",
+    "Ticket",
+    "WorkerStats",
     "__version__",
     "default_nthread",
     "rollout",

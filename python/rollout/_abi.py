@@ -38,6 +38,8 @@ STATUS_OK = 0
 STATUS_ROLLOUTS_FAILED = 1
 STATUS_CANCELLED = 2
 STATUS_OUT_OF_TIME = 3
+# All that could be run was run, and the outcomes tell what came of it.
+STATUS_TOLD = (STATUS_ROLLOUTS_FAILED, STATUS_OUT_OF_TIME)
 STATUS_OVERLAP = 109
 STATUS_REFUSED = range(100, 200)
 STATUS_BUSY = 200
@@ -254,4 +256,7 @@ PROTOTYPES: dict[str, tuple[Any, list[Any]]] = {
 # The same for what is called with the interpreter's lock held, for Python alone.
 PYTHON_PROTOTYPES: dict[str, tuple[Any, list[Any]]] = {
     "rollout_python_function": (py_object, [py_object]),
+    "rollout_python_run": (c_int32, [c_void_p, POINTER(Request), POINTER(Error), c_void_p]),
+    "rollout_python_begin": (None, [c_uint64]),
+    "rollout_python_end": (c_size_t, []),
 }

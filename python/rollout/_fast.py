@@ -12,7 +12,8 @@ from typing import Any, Optional
 import mujoco
 import numpy as np
 
-from rollout import _mujoco, _pool
+from rollout import _mujoco
+from rollout._errors import raise_error
 from rollout._library import python_library
 
 # Called with the address of a pool (0 where there is none to use), its nthread,
@@ -33,6 +34,6 @@ fast_rollout: Callable[..., Optional[tuple[Any, Any]]] = python_library.rollout_
         mujoco.MjModel,
         mujoco.MjData,
         np.empty,
-        _pool.raise_error,
+        raise_error,
     )
 )

@@ -61,6 +61,10 @@ class Outcomes:
         """Which rollouts made all of their steps."""
         return self.status == Status.COMPLETED
 
+    def failed(self) -> list[int]:
+        """The rollouts that ended with an error of the engine."""
+        return np.flatnonzero(self.status == Status.ENGINE_ERROR).tolist()
+
     def __len__(self) -> int:
         return len(self.records)
 

@@ -1,22 +1,22 @@
-"""The pool of threads, and the one call that runs a request on it."""
+"""The pool of threads, requests for it, and the one call that runs one."""
 
 from __future__ import annotations
 
 import ctypes
 from collections.abc import Callable, Sequence
-from typing import NoReturn, Optional
+from typing import NamedTuple, NoReturn, Optional
 
 import mujoco
-import numpy as np
 
 from rollout import _abi, _mujoco
 from rollout._arrays import Inputs, Outputs, place, rows
-from rollout._library import library
-from rollout._outcomes import Outcomes, Status
+from rollout._errors import raise_error
+from rollout._library import library, python_library
+from rollout._outcomes import Outcomes
 
 _MOST_THREADS = _LAST_CPU = (1 << 31) - 1
 
-_run = library.rollout_run
+_run = python_library.rollout_python_run
 
 
 class Pool:
@@ -84,7 +84,78 @@ class Pool:
             found.append(cpu.value)
         return tuple(found) if found and found[0] >= 0 else None
 
+    def handle(self) -> ctypes.c_void_p:
+        """What the library's functions take.
+
+        Raises:
+            RuntimeError: this is a forked child of the process that made the pool.
+        """
+        if not self.is_alive():
+            raise RuntimeError("a pool of threads does not follow into a forked process")
+        return self._handle
+
     def run(
+        self,
+        request: Request,
+        outcomes: Optional[Outcomes],
+        progress: Optional[Callable[[int, int], object]],
+    ) -> None:
+        """Runs a request and returns when all of its rollouts are done.
+
+        Args:
+            request: what to run.
+            outcomes: those that the request names.
+            progress: is called now and then with the rollouts and steps that are done.
+
+        Raises:
+            Overlap: an array that is written shares memory with another one.
+            ValueError: the library refuses an argument.
+            OutOfTime: the request's time was up.
+            mujoco.FatalError: a rollout ended with an error of the engine; `rollouts` of
+                the exception lists all that did, or without `outcomes` the first. The
+                others have been run.
+            RuntimeError: everything else.
+
+        What a signal's handler, a callback of MuJoCo on this thread or `progress` raises is
+        passed on; the request is cancelled then, and nothing of it goes on.
+        """
+        error = _abi.Error()
+        progress_address = None if progress is None else id(progress)
+        if _run(self.handle(), request.filled, error, progress_address):
+            failed = [error.index] if outcomes is None else outcomes.failed()
+            raise_error(error.status, error.text.decode(errors="replace"), failed)
+
+    def stats(self) -> list[WorkerStats]:
+        """What each of the pool's own threads has done."""
+        stats = (_abi.WorkerStats * max(self.nthread - 1, 0))()
+        error = _abi.Error()
+        if library.rollout_pool_stats(self.handle(), stats, len(stats), error):
+            raise_error(error.status, error.text.decode(), [])
+        return [
+            WorkerStats(one.busy_ns / 1e9, one.idle_ns / 1e9, one.tasks, one.rollouts, one.steps)
+            for one in stats
+        ]
+
+
+class WorkerStats(NamedTuple):
+    """What a thread of a `Rollout` has done since it was started."""
+
+    busy: float
+    """Seconds in which it had work."""
+    idle: float
+    """Seconds in which it had none."""
+    tasks: int
+    """Tasks that it has run, of hosts that share the pool."""
+    rollouts: int
+    """Rollouts that it has ended."""
+    steps: int
+    """Steps that it has made."""
+
+
+class Request:
+    """What the library is told, and what must stay for as long as it uses it."""
+
+    def __init__(
         self,
         models: Sequence[mujoco.MjModel],
         data: Sequence[mujoco.MjData],
@@ -93,11 +164,13 @@ class Pool:
         control_spec: int,
         chunk_size: int,
         fill: int,
+        priority: int,
+        deadline_ns: int,
         outputs: Outputs,
         outcomes: Optional[Outcomes],
         inputs: Inputs,
     ) -> None:
-        """Runs a request and returns when all of its rollouts are done.
+        """Describes a request.
 
         Args:
             models: one for all rollouts, or one for each.
@@ -107,22 +180,19 @@ class Pool:
             control_spec: which inputs the controls are.
             chunk_size: rollouts that a thread takes at a time; 0 for the library's choice.
             fill: what the rows hold that are not valid.
+            priority: that of an int32.
+            deadline_ns: when it ends, as a time of `time.monotonic_ns`; 0 for no time.
             outputs: states and sensor values.
             outcomes: where to say what became of each rollout.
             inputs: start states, warm starts and controls.
 
         Raises:
-            Overlap: an array that is written shares memory with another one.
-            ValueError: the library refuses an argument.
-            mujoco.FatalError: a rollout ended with an error of the engine; `rollouts` of
-                the exception lists all that did, or without `outcomes` the first. The
-                others have been run.
-            RuntimeError: everything else.
+            ValueError: MuJoCo's own threads would run on a data.
         """
         described, of_data = _mujoco.describe(models, data)
         initial_state, initial_warmstart, control = map(rows, inputs)
         state, sensordata = map(place, outputs)
-        request = _abi.Request(
+        self.filled = request = _abi.Request(
             size=ctypes.sizeof(_abi.Request),
             engine=_mujoco.ENGINE,
             models=ctypes.addressof(described),
@@ -139,6 +209,8 @@ class Pool:
             state=state,
             sensordata=sensordata,
             chunk_size=chunk_size,
+            priority=priority,
+            deadline_ns=deadline_ns,
         )
         if outcomes is not None:
             request.outcomes = outcomes.records.ctypes.data
@@ -147,30 +219,4 @@ class Pool:
                 request.messages = outcomes.message.ctypes.data
                 request.nmessage = outcomes.message.nbytes
                 request.message_size = outcomes.message.itemsize
-        error = _abi.Error()
-        if _run(self._handle, request, error):
-            failed = [error.index]
-            if outcomes is not None:
-                failed = np.flatnonzero(outcomes.status == Status.ENGINE_ERROR).tolist()
-            raise_error(error.status, error.text.decode(errors="replace"), failed)
-
-
-class Overlap(ValueError):
-    """An array that is written shares memory with another one."""
-
-
-def raise_error(status: int, text: str, failed: list[int]) -> NoReturn:
-    """Raises the exception for a status of the library and the rollouts that failed."""
-    # Not under a name: an exception that a frame of its own traceback names keeps all that
-    # is in its frames alive, the pool among it.
-    raise _exception(status, text, failed)
-
-
-def _exception(status: int, text: str, failed: list[int]) -> Exception:
-    if status == _abi.STATUS_ROLLOUTS_FAILED:
-        error: Exception = mujoco.FatalError(text)
-        error.rollouts = failed  # type: ignore[attr-defined]
-        return error
-    if status == _abi.STATUS_OVERLAP:
-        return Overlap(text)
-    return (ValueError if status in _abi.STATUS_REFUSED else RuntimeError)(text)
+        self.keep = (models, data, described, of_data, outputs, outcomes, inputs)

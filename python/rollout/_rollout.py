@@ -8,8 +8,8 @@ import operator
 import os
 import sys
 import threading
+import time
 from collections.abc import Callable, Sequence
-from functools import partial
 from types import TracebackType
 from typing import Any, Literal, NamedTuple, NoReturn, Optional, Union, overload
 
@@ -30,11 +30,14 @@ from rollout._arrays import (
     infer,
     readable,
 )
+from rollout._errors import OutOfTime, Overlap, first_cause
 from rollout._fast import fast_rollout as _fast_rollout
 from rollout._library import library
 from rollout._mujoco import CTRL, FULL_PHYSICS, USER
 from rollout._outcomes import Outcomes
-from rollout._pool import Overlap, Pool
+from rollout._pool import Pool, Request, WorkerStats
+from rollout._progress import Show, shown
+from rollout._ticket import Flight, Ticket
 
 Models = Union[mujoco.MjModel, Sequence[mujoco.MjModel]]
 Fill = Literal["hold", "nan", "untouched"]
@@ -130,6 +133,9 @@ class Rollout:
         chunk_size: Optional[int] = None,
         fill: Fill = "hold",
         outcomes: Literal[False] = False,
+        timeout: Optional[float] = None,
+        priority: int = 0,
+        progress: Show = False,
     ) -> tuple[Array, Array]: ...
 
     @overload
@@ -149,6 +155,9 @@ class Rollout:
         chunk_size: Optional[int] = None,
         fill: Fill = "hold",
         outcomes: Literal[True],
+        timeout: Optional[float] = None,
+        priority: int = 0,
+        progress: Show = False,
     ) -> tuple[Array, Array, Outcomes]: ...
 
     def rollout(
@@ -167,6 +176,9 @@ class Rollout:
         chunk_size: Optional[int] = None,
         fill: Fill = "hold",
         outcomes: bool = False,
+        timeout: Optional[float] = None,
+        priority: int = 0,
+        progress: Show = False,
     ) -> Union[tuple[Array, Array], tuple[Array, Array, Outcomes]]:
         """Steps the simulation from each start state through its controls.
 
@@ -203,7 +215,15 @@ class Rollout:
                 after MuJoCo's automatic reset, as in `mujoco.rollout`; after an error the
                 last valid row. "nan": NaN. "untouched": what was there before.
             outcomes: whether to return what became of each rollout, too. An error of MuJoCo
-                is then told there and not raised.
+                is then told there and not raised, and neither is the end of the `timeout`.
+            timeout: seconds that the call may take, from its beginning on. When they are up,
+                each thread ends its rollout after the step that it is in, and begins no other
+                one. Rows that were not reached are as `fill` says; those of rollouts that
+                were not begun are NaN, or untouched in an array that was given.
+            priority: calls and tickets of a higher one get the threads first, and between
+                rollouts those of lower ones. 0 is the usual one.
+            progress: True shows a bar, which needs `tqdm`. A function is called with the
+                `Progress` every 50 milliseconds or so, and at the end.
 
         Returns:
             The states after each step, and the sensor values, which as in MuJoCo belong to
@@ -215,7 +235,11 @@ class Rollout:
             mujoco.FatalError: MuJoCo reported an error in at least one rollout. The others
                 have been run; the attribute `rollouts` lists those that failed (of more
                 than 32,768 rollouts only the first).
+            OutOfTime: the `timeout` was up before all rollouts had ended.
             RuntimeError: the object is closed, or a data is in use by another call.
+
+        Ctrl-C, or whatever a handler of a signal raises in the main thread, ends the call
+        within 0.1 seconds and a step of each thread. All is usable afterwards.
 
         What a callback (`mujoco.set_mjcb_control` and the like) raises on the calling thread
         is passed on; on another thread it becomes a `mujoco.FatalError`.
@@ -227,6 +251,7 @@ class Rollout:
             pool,
             fill,
             outcomes,
+            _terms(timeout, priority, progress),
             skip_checks,
             model,
             data,
@@ -239,6 +264,134 @@ class Rollout:
             sensordata,
             chunk_size,
         )
+
+    @overload
+    def submit(
+        self,
+        model: Models,
+        data: AllData,
+        initial_state: npt.ArrayLike,
+        control: Optional[npt.ArrayLike] = None,
+        *,
+        control_spec: int = CTRL,
+        skip_checks: bool = False,
+        nstep: Optional[int] = None,
+        initial_warmstart: Optional[npt.ArrayLike] = None,
+        state: Optional[Array] = None,
+        sensordata: Optional[Array] = None,
+        chunk_size: Optional[int] = None,
+        fill: Fill = "nan",
+        outcomes: Literal[False] = False,
+        timeout: Optional[float] = None,
+        priority: int = 0,
+    ) -> Ticket[tuple[Array, Array]]: ...
+
+    @overload
+    def submit(
+        self,
+        model: Models,
+        data: AllData,
+        initial_state: npt.ArrayLike,
+        control: Optional[npt.ArrayLike] = None,
+        *,
+        control_spec: int = CTRL,
+        skip_checks: bool = False,
+        nstep: Optional[int] = None,
+        initial_warmstart: Optional[npt.ArrayLike] = None,
+        state: Optional[Array] = None,
+        sensordata: Optional[Array] = None,
+        chunk_size: Optional[int] = None,
+        fill: Fill = "nan",
+        outcomes: Literal[True],
+        timeout: Optional[float] = None,
+        priority: int = 0,
+    ) -> Ticket[tuple[Array, Array, Outcomes]]: ...
+
+    def submit(
+        self,
+        model: Models,
+        data: AllData,
+        initial_state: npt.ArrayLike,
+        control: Optional[npt.ArrayLike] = None,
+        *,
+        control_spec: int = CTRL,
+        skip_checks: bool = False,
+        nstep: Optional[int] = None,
+        initial_warmstart: Optional[npt.ArrayLike] = None,
+        state: Optional[Array] = None,
+        sensordata: Optional[Array] = None,
+        chunk_size: Optional[int] = None,
+        fill: Fill = "nan",
+        outcomes: bool = False,
+        timeout: Optional[float] = None,
+        priority: int = 0,
+    ) -> Union[Ticket[tuple[Array, Array]], Ticket[tuple[Array, Array, Outcomes]]]:
+        """Begins what `rollout` does, and returns a `Ticket` to come back for it with.
+
+        The threads work on it, one less than `nthread`, and whoever waits for the ticket
+        does; with `nthread` 0 or 1 only the latter. Any number of tickets can be in flight,
+        each with data of its own. Until a ticket is done, nobody may use its data, write to
+        its inputs or outputs, or change its models.
+
+        Args:
+            model: see `rollout`, as for all other arguments but those below.
+            data: see there.
+            initial_state: see there.
+            control: see there.
+            control_spec: see there.
+            skip_checks: see there.
+            nstep: see there.
+            initial_warmstart: see there.
+            state: see there.
+            sensordata: see there.
+            chunk_size: see there.
+            fill: what the rows hold that are not valid; see there. Rows of rollouts that were
+                not begun, as the ticket was cancelled or out of time, are NaN, or untouched in
+                an array that was given.
+            outcomes: see there.
+            timeout: seconds that the ticket has, from this call on; see there.
+            priority: see there.
+
+        Raises:
+            ValueError: an argument has a wrong shape, size or value. Nothing was changed.
+            TypeError: an argument is of a wrong type. Nothing was changed.
+            RuntimeError: the object is closed, a data is in use by another call, or the
+                interpreter exits.
+        """
+        pool = self._open_pool()
+        terms = (_terms(timeout, priority, False) or _USUAL)._replace(is_submitted=True)
+        return _call(
+            pool,
+            fill,
+            outcomes,
+            terms,
+            skip_checks,
+            model,
+            data,
+            initial_state,
+            control,
+            control_spec,
+            nstep,
+            initial_warmstart,
+            state,
+            sensordata,
+            chunk_size,
+        )
+
+    def stats(self) -> list[WorkerStats]:
+        """What each of its threads has done: `nthread` - 1 of them, as the calling thread is
+        the other one. What callers have done, in calls and waits, is not in it.
+
+        Raises:
+            RuntimeError: the object is closed.
+        """
+        return self._open_pool().stats()
+
+    def _open_pool(self) -> Pool:
+        pool = self._pool
+        if pool is None:
+            raise RuntimeError("rollout requested after thread pool shutdown")
+        return pool
 
 
 def default_nthread() -> int:
@@ -268,6 +421,9 @@ def rollout(
     persistent_pool: bool = False,
     fill: Fill = "hold",
     outcomes: Literal[False] = False,
+    timeout: Optional[float] = None,
+    priority: int = 0,
+    progress: Show = False,
 ) -> tuple[Array, Array]: ...
 
 
@@ -288,6 +444,9 @@ def rollout(
     persistent_pool: bool = False,
     fill: Fill = "hold",
     outcomes: Literal[True],
+    timeout: Optional[float] = None,
+    priority: int = 0,
+    progress: Show = False,
 ) -> tuple[Array, Array, Outcomes]: ...
 
 
@@ -307,6 +466,9 @@ def rollout(
     persistent_pool: bool = False,
     fill: Fill = "hold",
     outcomes: bool = False,
+    timeout: Optional[float] = None,
+    priority: int = 0,
+    progress: Show = False,
 ) -> Union[tuple[Array, Array], tuple[Array, Array, Outcomes]]:
     """Does what `Rollout.rollout` does, on as many threads as there are data.
 
@@ -327,10 +489,15 @@ def rollout(
             microseconds for each.
         fill: see there.
         outcomes: see there.
+        timeout: see there.
+        priority: see there.
+        progress: see there.
 
     Returns:
         See `Rollout.rollout`.
     """
+    # Before the threads are started, which counts.
+    terms = _terms(timeout, priority, progress)
     data = _list_of(_MjData, "data", data)
     nthread = len(data) if len(data) > 1 else 0
     if persistent_pool:
@@ -341,6 +508,7 @@ def rollout(
         pool,
         fill,
         outcomes,
+        terms,
         skip_checks,
         model,
         data,
@@ -404,23 +572,67 @@ atexit.register(shutdown_persistent_pool)
 
 
 def _call(
-    pool: Pool, fill: Fill, outcomes: bool, skip_checks: bool, *arguments: Any
-) -> Union[tuple[Array, Array], tuple[Array, Array, Outcomes]]:
+    pool: Pool,
+    fill: Fill,
+    outcomes: bool,
+    terms: Optional[_Terms],
+    skip_checks: bool,
+    *arguments: Any,
+) -> Any:
     """Runs the usual call on the fast path, and any other as it needs."""
     try:
-        if fill == "hold" and not outcomes:
+        if fill == "hold" and not outcomes and terms is None:
             done = _fast_rollout(pool.address(), pool.nthread, skip_checks, *arguments)
             if done is not None:
                 return done
         run = _run_unchecked if skip_checks else _run
-        return run(_Way(pool, _fill(fill), outcomes), *arguments)
+        return run(_Way(pool, _fill(fill), outcomes, terms or _USUAL), *arguments)
     except SystemError as error:
-        cause = _first_cause(error)
+        cause = first_cause(error)
     try:
         raise cause
     finally:
         # Or this frame and the traceback would keep each other alive.
         del cause
+
+
+class _Terms(NamedTuple):
+    """What a call wants beside its rollouts."""
+
+    deadline_ns: int
+    priority: int
+    progress: Show
+    is_submitted: bool = False
+
+    def may_end_early(self) -> bool:
+        return bool(self.deadline_ns) or self.is_submitted
+
+
+_USUAL = _Terms(0, 0, False)
+
+
+def _terms(timeout: Optional[float], priority: int, progress: Show) -> Optional[_Terms]:
+    """The terms of a call that begins now; None for the usual ones."""
+    if timeout is None and priority == 0 and progress is False:
+        return None
+    deadline_ns = 0 if timeout is None else _deadline_ns(timeout)
+    priority = _integer("priority", priority)
+    if not -(1 << 31) <= priority < 1 << 31:
+        raise ValueError(f"priority must be a number of 32 bits, got {priority}")
+    if not isinstance(progress, bool) and not callable(progress):
+        raise TypeError(f"progress must be a bool or a function, not {type(progress).__name__}")
+    return _Terms(deadline_ns, priority, progress)
+
+
+# No deadline is later.
+_CENTURY = 3.2e9
+
+
+def _deadline_ns(timeout: float) -> int:
+    now = time.monotonic_ns()
+    if not timeout >= 0:
+        raise ValueError(f"timeout must be a non-negative number of seconds, got {timeout}")
+    return now + max(int(min(timeout, _CENTURY) * 1e9), 1)
 
 
 class _Way(NamedTuple):
@@ -429,6 +641,11 @@ class _Way(NamedTuple):
     pool: Pool
     fill: int
     outcomes: bool
+    terms: _Terms
+
+    def new_output(self, shape: tuple[int, int, int]) -> Array:
+        """An array for results. What may not be written is NaN, and not just anything."""
+        return np.full(shape, np.nan) if self.terms.may_end_early() else np.empty(shape)
 
 
 def _fill(fill: str) -> int:
@@ -436,17 +653,6 @@ def _fill(fill: str) -> int:
     if fill not in codes:
         raise ValueError(f"fill must be one of {', '.join(codes)}, not {fill!r}")
     return codes[fill]
-
-
-def _first_cause(error: BaseException) -> BaseException:
-    """What a callback of MuJoCo that is a Python function has raised on this thread.
-
-    It ends its rollout by an error of the engine, and is still set when the call returns.
-    Python wraps it then, and each time that a callback was called meanwhile.
-    """
-    while isinstance(error, SystemError) and error.__cause__ is not None:
-        error = error.__cause__
-    return error
 
 
 def _run(
@@ -497,7 +703,7 @@ def _run(
         _check_compatible(models, control_spec)
     check_trailing("initial_state", starts, nstate)
     if states is None:
-        states = np.empty((nbatch, nstep, nstate))
+        states = way.new_output((nbatch, nstep, nstate))
     else:
         check_trailing("state", states, nstate)
         check_size("state", states, nbatch * nstep * nstate)
@@ -506,12 +712,12 @@ def _run(
     if warmstarts is not None:
         check_trailing("initial_warmstart", warmstarts, first.nv)
     if sensors is None:
-        sensors = np.empty((nbatch, nstep, nsensordata))
+        sensors = way.new_output((nbatch, nstep, nsensordata))
     else:
         check_trailing("sensordata", sensors, nsensordata)
         check_size("sensordata", sensors, nbatch * nstep * nsensordata)
 
-    told = _dispatch(
+    return _dispatch(
         way,
         models,
         data,
@@ -521,8 +727,8 @@ def _run(
         chunk_size,
         (starts, warmstarts, controls),
         (states, sensors),
+        (as_result(state, states), as_result(sensordata, sensors)),
     )
-    return as_result(state, states), as_result(sensordata, sensors), *told
 
 
 def _run_unchecked(
@@ -574,7 +780,7 @@ def _run_unchecked(
     check_size("state", states, nbatch * nstep * nstate)
     sensors = None if sensordata is None else as_output("sensordata", sensordata)
     check_size("sensordata", sensors, nbatch * nstep * first.nsensordata)
-    told = _dispatch(
+    return _dispatch(
         way,
         models,
         data,
@@ -584,8 +790,8 @@ def _run_unchecked(
         chunk_size,
         (starts, warmstarts, controls),
         (states, sensors),
+        (state, sensordata),
     )
-    return state, sensordata, *told
 
 
 def _of_shape(name: str, value: npt.ArrayLike, shape: tuple[int, ...]) -> Array:
@@ -605,8 +811,9 @@ def _dispatch(
     chunk_size: Optional[int],
     inputs: Inputs,
     outputs: Outputs,
-) -> tuple[Outcomes, ...]:
-    """Runs what has been checked. Returns the outcomes, if they are wanted."""
+    results: tuple[Any, Any],
+) -> Any:
+    """Runs what has been checked and returns the results, or submits it."""
     ndata, nthread = len(data), way.pool.nthread
     if ndata != nthread:
         if nthread:
@@ -621,21 +828,45 @@ def _dispatch(
     elif nbatch <= _MOST_OUTCOMES:
         # To list the rollouts that failed.
         outcomes = Outcomes(nbatch, message_size=0)
+    result = (*results, outcomes) if way.outcomes else results
 
     chunk = min(chunk_size or 0, nbatch)
-    run = partial(
-        way.pool.run, models, data, nbatch, nstep, control_spec, chunk, way.fill, outputs, outcomes
-    )
+    terms = way.terms
+
+    def request(inputs: Inputs) -> Request:
+        return Request(
+            models,
+            data,
+            nbatch,
+            nstep,
+            control_spec,
+            chunk,
+            way.fill,
+            terms.priority,
+            terms.deadline_ns,
+            outputs,
+            outcomes,
+            inputs,
+        )
+
+    if terms.is_submitted:
+        flight = Flight() if nbatch else None
+        ticket = Ticket(flight, result, outcomes, way.outcomes, (nbatch, nstep))
+        if flight is not None:
+            launch = flight.launch
+            _apart(lambda inputs: launch(way.pool, request(inputs)), inputs)
+        return ticket
     if nbatch:
-        try:
-            _run_apart(run, inputs)
-        except mujoco.FatalError:
-            if not way.outcomes:
-                raise
-    return (outcomes,) if way.outcomes and outcomes is not None else ()
+        with shown(terms.progress, nbatch, nstep) as show:
+            try:
+                _apart(lambda inputs: way.pool.run(request(inputs), outcomes, show), inputs)
+            except (mujoco.FatalError, OutOfTime):
+                if not way.outcomes:
+                    raise
+    return result
 
 
-def _run_apart(run: Callable[[Inputs], None], inputs: Inputs) -> None:
+def _apart(run: Callable[[Inputs], None], inputs: Inputs) -> None:
     """Runs with inputs that share no memory with an output.
 
     One that does is read before anything is written, as if it had been copied; and so it

@@ -35,6 +35,7 @@ pub use pool::{
 };
 pub use request::{
     ROLLOUT_REQUEST_ATTENDED, RolloutInput, RolloutOutput, RolloutRequest, rollout_run,
+    run_with_pauses,
 };
 pub use ticket::{
     RolloutProgress, RolloutTicket, rollout_submit, rollout_ticket_cancel, rollout_ticket_done,

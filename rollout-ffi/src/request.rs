@@ -6,10 +6,10 @@ use std::slice;
 use rollout_core::array::check_pointer;
 use rollout_core::{
     Arrays, Data, Engine, Error, ErrorKind, Fill, Input, Model, Outcome, Output, Request,
-    Simulation,
+    Simulation, Tally,
 };
 
-use rollout_pool::{Start, Terms};
+use rollout_pool::{Pauses, Pool, RunError, Start, Terms};
 
 use crate::clock;
 use crate::error::{Failure, RolloutError, RolloutStatus, boundary};
@@ -194,19 +194,49 @@ pub unsafe extern "C" fn rollout_run(
     request: *const RolloutRequest,
     error: *mut RolloutError,
 ) -> RolloutStatus {
-    let body = || {
-        // SAFETY: the caller's promises.
-        let (pool, mut request, terms) = unsafe {
-            let pool = handle(pool)?;
-            let request = sized::borrow(request, "request")?;
-            let (terms, _) = terms(request)?;
-            let engine = sized::borrow(request.engine, "engine")?;
-            (pool, checked(request, engine)?, terms)
-        };
-        Failure::check_run(pool.run_on_terms(&mut request, terms))
-    };
+    // SAFETY: the caller's promises.
+    let body = || unsafe { run(pool, request, Pool::run_on_terms) };
     // SAFETY: the caller's promise.
     unsafe { boundary(error, body) }
+}
+
+/// As [`rollout_run`], for a host in Rust that has other things to do now and then.
+///
+/// # Safety
+///
+/// As for [`rollout_run`].
+pub unsafe fn run_with_pauses(
+    pool: *mut RolloutPool,
+    request: *const RolloutRequest,
+    error: *mut RolloutError,
+    pauses: Pauses<'_>,
+) -> RolloutStatus {
+    let paused = |pool: &Pool, request: &mut Request<'_>, terms| {
+        pool.run_with_pauses(request, terms, pauses)
+    };
+    // SAFETY: the caller's promises.
+    let body = || unsafe { run(pool, request, paused) };
+    // SAFETY: the caller's promise.
+    unsafe { boundary(error, body) }
+}
+
+/// # Safety
+///
+/// As for [`rollout_run`].
+unsafe fn run(
+    pool: *mut RolloutPool,
+    request: *const RolloutRequest,
+    run: impl FnOnce(&Pool, &mut Request<'_>, Terms) -> Result<Tally, RunError>,
+) -> Result<(), Failure> {
+    // SAFETY: the caller's promises.
+    let (pool, mut request, terms) = unsafe {
+        let pool = handle(pool)?;
+        let request = sized::borrow(request, "request")?;
+        let (terms, _) = terms(request)?;
+        let engine = sized::borrow(request.engine, "engine")?;
+        (pool, checked(request, engine)?, terms)
+    };
+    Failure::check_run(run(&pool, &mut request, terms))
 }
 
 /// When a request is to be done, counted from now on, and who begins with it.

@@ -14,6 +14,7 @@ use crate::seat::Seat;
 use crate::spawn::spawn;
 use crate::state::State;
 use crate::sync::{Guard, Ordering};
+use crate::ticket::Pauses;
 use crate::worker::{self, Identity};
 
 /// How often a waiter looks before it sleeps: a few microseconds, less than the call
@@ -53,11 +54,12 @@ impl Shared {
                 let preferred = worker::preferred_slot();
                 if let Some(seat) = state.open_job(job).join(preferred) {
                     drop(state);
-                    let work = match last_resort {
+                    let work = if last_resort {
                         // SAFETY: the seat is this thread's.
-                        true => unsafe { give_up(&seat) },
+                        unsafe { give_up(&seat) }
+                    } else {
                         // SAFETY: as above.
-                        false => unsafe { self.drive(seat.job(), seat.place(), until) },
+                        unsafe { self.drive(seat.job(), seat.place(), until) }
                     };
                     if self.is_of_parent() {
                         return;
@@ -176,19 +178,41 @@ impl Shared {
     /// # Safety
     ///
     /// * The job was not opened, and nobody else knows of it.
-    pub(crate) unsafe fn run_alone(&self, job: &Job) -> Work {
+    pub(crate) unsafe fn run_alone(&self, job: &Job, mut pauses: Option<Pauses<'_>>) -> Work {
         let slot = worker::preferred_slot();
         let slot = if slot < job.request().ndata() {
             slot
         } else {
             0
         };
-        // SAFETY: the place is new, and nobody else has one.
-        let mut work = unsafe { self.drive(job, Place::new(slot), None) };
-        if let Some(rest) = work.take_rest() {
-            job.stop(Stop::NoThread);
-            // SAFETY: as it was left, by this thread.
-            work.merge(unsafe { job.give_up(rest) });
+        let mut place = Place::new(slot);
+        let mut work = Work::default();
+        loop {
+            let until = pauses.as_ref().and_then(Pauses::next);
+            // SAFETY: the place is new or as it was left, and nobody else has one.
+            work.merge(unsafe { self.drive(job, place, until) });
+            let Some(rest) = work.take_rest() else {
+                break;
+            };
+            if self.is_of_parent() {
+                break;
+            }
+            if work.is_refused() {
+                job.stop(Stop::NoThread);
+                // SAFETY: as it was left, by this thread.
+                work.merge(unsafe { job.give_up(rest) });
+                break;
+            }
+            if let Some(pausing) = &mut pauses
+                && !pausing.pause(job)
+            {
+                job.stop(Stop::Cancelled);
+                pauses = None;
+            }
+            place = rest;
+        }
+        if let Some(pauses) = pauses {
+            pauses.finish(job);
         }
         work
     }

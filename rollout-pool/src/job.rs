@@ -64,7 +64,11 @@ pub(crate) enum Kind {
     /// It was submitted, and can be asked how far it has come.
     Ticket,
     /// By a call that waits for it, perhaps in a task of the pool's.
-    Call { of_task: bool },
+    Call {
+        of_task: bool,
+        /// Whether the caller will ask how far it has come.
+        counted: bool,
+    },
 }
 
 /// Whether a job goes on.
@@ -119,7 +123,7 @@ impl Job {
         kind: Kind,
     ) -> Self {
         let meters = match kind {
-            Kind::Ticket => request.ndata(),
+            Kind::Ticket | Kind::Call { counted: true, .. } => request.ndata(),
             Kind::Call { .. } => 0,
         };
         Self {
@@ -128,7 +132,7 @@ impl Job {
             is_alone: matches!(kind, Kind::Call { .. }) && threads == 1 && !pool.is_pinned(),
             threads,
             terms,
-            of_task: kind == Kind::Call { of_task: true },
+            of_task: matches!(kind, Kind::Call { of_task: true, .. }),
             generation: fork::generation(),
             next: CachePadded::new(AtomicUsize::new(0)),
             stop: AtomicU32::new(Stop::No as u32),

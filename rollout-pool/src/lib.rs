@@ -39,5 +39,5 @@ mod tests;
 pub use cpu::{CpusError, default_nthread};
 pub use group::Group;
 pub use pool::{Pool, RunError, WaitError};
-pub use ticket::{Progress, Scope, Start, Terms, Ticket};
+pub use ticket::{Next, Pauses, Progress, Scope, Start, Terms, Ticket};
 pub use worker::{WorkerStats, worker_id};

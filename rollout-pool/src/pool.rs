@@ -15,11 +15,11 @@ use crate::cpu::{self, CpusError};
 use crate::fork;
 use crate::group::{self, Count, Task};
 use crate::inside;
-use crate::job::{Job, Kind, Watch};
+use crate::job::{Job, Kind, Stop, Watch};
 use crate::lineage::Lineage;
 use crate::state::State;
 use crate::sync::{AtomicU32, AtomicU64, Event, Guard, Lock, Ordering};
-use crate::ticket::{Start, Terms, begin};
+use crate::ticket::{Pauses, Start, Terms, begin};
 use crate::worker::{self, WorkerMeter, WorkerStats};
 
 /// Why [`Pool::run`] did not give a result.
@@ -534,18 +534,48 @@ impl Pool {
     ///
     /// [`RunError`].
     pub fn run_on_terms(&self, request: &mut Request<'_>, terms: Terms) -> Result<Tally, RunError> {
+        self.run_paused(request, terms, None)
+    }
+
+    /// As [`run_on_terms`](Pool::run_on_terms), for a caller who has other things to do now
+    /// and then, such as signals to handle. It comes back from the rollout that it is in
+    /// the middle of, within a step of the time, and goes on with it after the pause, or
+    /// whoever takes it up meanwhile does, with the same bits. Costs a reading of the clock
+    /// for each of the caller's steps.
+    ///
+    /// # Errors
+    ///
+    /// [`RunError`].
+    pub fn run_with_pauses(
+        &self,
+        request: &mut Request<'_>,
+        terms: Terms,
+        pauses: Pauses<'_>,
+    ) -> Result<Tally, RunError> {
+        self.run_paused(request, terms, Some(pauses))
+    }
+
+    fn run_paused(
+        &self,
+        request: &mut Request<'_>,
+        terms: Terms,
+        mut pauses: Option<Pauses<'_>>,
+    ) -> Result<Tally, RunError> {
         // SAFETY: the request is borrowed exclusively, and so stays as it is, until the end
         // of this call.
         let claim = unsafe { begin(request)? };
         // (A callback may end the pool, by ending the process if in no other way.)
         let shared = &Arc::clone(self.inner.threads()?);
         let threads = shared.threads_for(request);
-        let of_task = worker::is_worker_of(shared);
+        let kind = Kind::Call {
+            of_task: worker::is_worker_of(shared),
+            counted: pauses.as_ref().is_some_and(|pauses| pauses.counted),
+        };
         // SAFETY: claimed and begun, and as above.
-        let job = unsafe { Job::new(request, shared, threads, terms, Kind::Call { of_task }) };
+        let job = unsafe { Job::new(request, shared, threads, terms, kind) };
         if job.is_alone() {
             // SAFETY: nobody else knows of the job. The claim ends with this call.
-            let work = unsafe { shared.run_alone(&job) };
+            let work = unsafe { shared.run_alone(&job, pauses) };
             if job.is_of_parent() {
                 return Err(RunError::Forked);
             }
@@ -556,8 +586,24 @@ impl Pool {
         // fail, this ends the process rather than leave workers with a dangling job.
         let bomb = AbortOnUnwind;
         claim.keep();
-        shared.attend(shared.open(&job, Start::Attended), &job, None);
+        let mut state = shared.open(&job, Start::Attended);
+        loop {
+            shared.attend(state, &job, pauses.as_ref().and_then(Pauses::next));
+            if job.is_done() || job.is_of_parent() {
+                break;
+            }
+            if let Some(pausing) = &mut pauses
+                && !pausing.pause(&job)
+            {
+                shared.stop(&job, Stop::Cancelled);
+                pauses = None;
+            }
+            state = shared.state.lock();
+        }
         mem::forget(bomb);
+        if let Some(pauses) = pauses {
+            pauses.finish(&job);
+        }
         match job.result() {
             Some(result) => result,
             // (A callback of a rollout has forked, and this is the child.)

@@ -38,6 +38,56 @@ pub enum Start {
     Attended,
 }
 
+/// What a caller does who comes back from its request now and then
+/// ([`Pool::run_with_pauses`]).
+pub struct Pauses<'a> {
+    /// How long it works, or waits, at a time.
+    pub every: Duration,
+    /// Whether it wants to know how far the request has come. Otherwise it is told zeros,
+    /// which saves some memory.
+    pub counted: bool,
+    /// Called in each pause, with nothing locked; others go on meanwhile. If `counted`, also
+    /// when all is over, unless that was by its doing.
+    pub pause: &'a mut dyn FnMut(Progress) -> Next,
+}
+
+/// What comes after a pause.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Next {
+    /// The request goes on.
+    GoOn,
+    /// It is cancelled. There are no more pauses.
+    Cancel,
+}
+
+impl Pauses<'_> {
+    /// Whether the request goes on after a pause.
+    pub(crate) fn pause(&mut self, job: &Job) -> bool {
+        (self.pause)(job.progress()) == Next::GoOn
+    }
+
+    /// All is over.
+    pub(crate) fn finish(self, job: &Job) {
+        if self.counted {
+            (self.pause)(job.progress());
+        }
+    }
+
+    /// When the next one is due. (A time that the clock cannot tell does not come.)
+    pub(crate) fn next(&self) -> Option<Instant> {
+        Instant::now().checked_add(self.every)
+    }
+}
+
+impl fmt::Debug for Pauses<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Pauses")
+            .field("every", &self.every)
+            .field("counted", &self.counted)
+            .finish_non_exhaustive()
+    }
+}
+
 /// How far a request has come.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Progress {

@@ -4,14 +4,13 @@ use std::mem::ManuallyDrop;
 use std::panic::{self, AssertUnwindSafe};
 use std::ptr;
 
-use rollout::{ROLLOUT_ERROR_TEXT_SIZE, RolloutError, RolloutRequest, RolloutStatus, rollout_run};
+use rollout::{ROLLOUT_ERROR_TEXT_SIZE, RolloutError, RolloutRequest, RolloutStatus};
 use rollout_core::{Engine, Fill, Outcome, OutcomeStatus};
 
 use crate::arguments::{Arguments, Said};
 use crate::array::NOT_GIVEN;
-use crate::python::{
-    Object, Owned, PyEval_RestoreThread, PyEval_SaveThread, Unusual, Usual, raised, usual,
-};
+use crate::python::{Object, Owned, Unusual, Usual, raised, usual};
+use crate::run::run;
 use crate::setup::Setup;
 
 /// The function that Python calls: `_fast.py` describes it.
@@ -21,7 +20,7 @@ use crate::setup::Setup;
 ///
 /// The interpreter may end while a thread is in here, and up to Python 3.13 the thread is
 /// then ended by unwinding it from where it asks for the lock again. So nothing in this
-/// frame has to be dropped.
+/// frame has to be dropped. (`run.rs` says how seldom this is.)
 ///
 /// # Safety
 ///
@@ -42,11 +41,7 @@ pub(crate) unsafe extern "C-unwind" fn fast_rollout(
     let Ok(call) = &mut *begun else {
         return setup.none.own().into_raw();
     };
-    // SAFETY: the lock is held, and is taken back below before any object is touched.
-    let thread = unsafe { PyEval_SaveThread() };
     call.run();
-    // SAFETY: this is the thread that gave the lock away.
-    unsafe { PyEval_RestoreThread(thread) };
     // SAFETY: taken once, and not used below.
     let ended = unsafe { ManuallyDrop::take(&mut begun) };
     guarded(|| ended?.end(setup)).unwrap_or_else(|Unusual| setup.none.own().into_raw())
@@ -85,7 +80,7 @@ impl Call {
         })
     }
 
-    /// Runs the request. Touches no object of Python's.
+    /// Runs the request, without the interpreter's lock.
     fn run(&mut self) {
         let said = &self.said;
         let request = RolloutRequest {
@@ -125,12 +120,12 @@ impl Call {
             index: -1,
             text: [0; ROLLOUT_ERROR_TEXT_SIZE],
         };
-        // SAFETY: the pool is alive, by the promise of `_fast.py`. The engine's table is
+        // SAFETY: the lock is held, and no object is touched without it. The pool is alive, by the promise of `_fast.py`. The engine's table is
         // MuJoCo's. The addresses of model and data are those that they just gave, and
         // their owners are kept in the list `said._owners` or by the caller; those of the arrays and
         // their counts are NumPy's, and the caller and `said` keep the arrays. That nobody
         // else uses the data and the arrays meanwhile is the promise of Python's caller.
-        let status = unsafe { rollout_run(said.pool, &raw const request, &raw mut error) };
+        let status = unsafe { run(said.pool, &raw const request, &raw mut error, None) };
         if status != RolloutStatus::Ok {
             self.failure = Some(Box::new(error));
         }
@@ -138,7 +133,7 @@ impl Call {
 
     /// What Python gets: the outputs, or an exception.
     fn end(self, setup: &Setup) -> Usual<*mut Object> {
-        // By a callback of MuJoCo, whose error is that of its rollout too.
+        // By a signal's handler; or by a callback of MuJoCo, whose error is its rollout's.
         if raised() {
             return Ok(ptr::null_mut());
         }

@@ -32,6 +32,8 @@ mod array;
 mod call;
 mod mujoco;
 mod python;
+mod run;
 mod setup;
 
+pub use run::{rollout_python_begin, rollout_python_end, rollout_python_run};
 pub use setup::rollout_python_function;

@@ -11,7 +11,7 @@
 //! to another thread, and no value of theirs is touched while `call.rs` has let the lock
 //! go. This is what makes the safe functions below safe.
 
-use std::ffi::{CStr, c_char, c_int, c_longlong, c_void};
+use std::ffi::{CStr, c_char, c_int, c_longlong, c_ulong, c_void};
 use std::marker::{PhantomData, PhantomPinned};
 use std::mem::MaybeUninit;
 use std::ops::Deref;
@@ -96,6 +96,7 @@ unsafe extern "C" {
     fn PyObject_IsTrue(object: *mut Object) -> c_int;
     fn PyObject_GetAttr(object: *mut Object, name: *mut Object) -> *mut Object;
     fn PyObject_CallFunctionObjArgs(callable: *mut Object, ...) -> *mut Object;
+    fn PyObject_CallFunction(callable: *mut Object, format: *const c_char, ...) -> *mut Object;
     fn PyObject_GetBuffer(object: *mut Object, buffer: *mut Buffer, flags: c_int) -> c_int;
     fn PyBuffer_Release(buffer: *mut Buffer);
     fn PyLong_FromLongLong(value: c_longlong) -> *mut Object;
@@ -124,6 +125,8 @@ unsafe extern "C" {
         module: *mut Object,
     ) -> *mut Object;
     pub(crate) fn PyEval_SaveThread() -> *mut c_void;
+    pub(crate) fn PyThread_get_thread_ident() -> c_ulong;
+    fn PyErr_CheckSignals() -> c_int;
 }
 
 unsafe extern "C-unwind" {
@@ -144,13 +147,20 @@ pub(crate) fn usual(yes: bool) -> Usual<()> {
     if yes { Ok(()) } else { Err(Unusual) }
 }
 
-/// Forgets the exception of the call that has just failed.
 /// Whether an exception is set.
 pub(crate) fn raised() -> bool {
     // SAFETY: by the module's invariant.
     !unsafe { PyErr_Occurred() }.is_null()
 }
 
+/// Lets Python handle the signals that have come, which it does in its main thread alone.
+/// Whether no exception is set afterwards: a handler may raise one (`KeyboardInterrupt`).
+pub(crate) fn handle_signals() -> bool {
+    // SAFETY: by the module's invariant.
+    !raised() && unsafe { PyErr_CheckSignals() } == 0
+}
+
+/// Forgets the exception of the call that has just failed.
 #[cold]
 fn failed() -> Unusual {
     // SAFETY: by the module's invariant.
@@ -220,6 +230,18 @@ impl Object {
             return Err(failed());
         }
         Ok(value)
+    }
+
+    /// Calls it with two numbers. Whether it raised no exception, which stays set.
+    pub(crate) fn tell(&self, a: u64, b: u64) -> bool {
+        // SAFETY: the object is alive, and the format asks for two `unsigned long long`.
+        let result = unsafe { PyObject_CallFunction(self.as_ptr(), c"KK".as_ptr(), a, b) };
+        if result.is_null() {
+            return false;
+        }
+        // SAFETY: the result is ours.
+        unsafe { Py_DecRef(result) };
+        true
     }
 
     /// The length of a sequence.

@@ -3,12 +3,8 @@
 from __future__ import annotations
 
 import gc
-import os
 import threading
-import time
-from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
-from typing import Any, Callable
+from typing import Any
 
 import mujoco
 import numpy as np
@@ -16,36 +12,9 @@ import pytest
 
 import rollout
 import zoo
-from isolation import PATIENCE, in_threads, isolated, run
+from held import Held, pool_threads, wait_until
+from isolation import in_threads, isolated, run
 from reference import INPUTS, assert_right, assert_same_bits, batch, dirty_data, plain_loop
-
-
-@pytest.fixture
-def control_callback() -> Iterator[Callable[[Any], None]]:
-    """Sets MuJoCo's control callback, and clears it after the test."""
-    yield mujoco.set_mjcb_control
-    mujoco.set_mjcb_control(None)
-
-
-def pool_threads() -> int:
-    """The threads of this process that belong to a pool."""
-    names = []
-    for task in os.listdir("/proc/self/task"):
-        try:
-            with open(f"/proc/self/task/{task}/comm") as comm:
-                names.append(comm.read())
-        except OSError:
-            # It has just ended.
-            pass
-    return sum(name.startswith("rollout-") for name in names)
-
-
-def wait_until(condition: Callable[[], bool]) -> None:
-    """Waits for what another thread, or the system, is about to do."""
-    deadline = time.monotonic() + PATIENCE
-    while not condition():
-        assert time.monotonic() < deadline, "it did not happen"
-        time.sleep(0.001)
 
 
 NAMES = ["slider", "pendulum", "every_input", "heap", "activations", "exploding"]
@@ -104,33 +73,6 @@ def test_two_threads_with_one_data_give_right_results_or_an_error():
         in_threads(3, work)
     assert len(ended) == 150
     assert "right" in ended
-
-
-class Held:
-    """A call that another thread is in, at its first step, until it is let go.
-
-    MuJoCo's control callback stays set until the end of the test: it must not change while
-    rollouts run.
-    """
-
-    def __init__(self, call: Callable[[], Any]) -> None:
-        self._first = threading.Lock()
-        self._entered, self._go = threading.Event(), threading.Event()
-        self._executor = ThreadPoolExecutor(1)
-        mujoco.set_mjcb_control(self._hold)
-        self._future = self._executor.submit(call)
-        assert self._entered.wait(PATIENCE)
-
-    def _hold(self, model: mujoco.MjModel, data: mujoco.MjData) -> None:
-        if self._first.acquire(blocking=False):
-            self._entered.set()
-            self._go.wait(PATIENCE)
-
-    def let_go(self) -> Any:
-        """What the call returns."""
-        self._go.set()
-        with self._executor:
-            return self._future.result(PATIENCE)
 
 
 @pytest.mark.parametrize("nthread", [1, 2])
