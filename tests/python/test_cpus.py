@@ -118,13 +118,15 @@ def test_as_many_data_as_cpus_are_needed():
 
 def test_r56_a_callback_sees_the_cpu_of_the_list():
     rollouts = batch("heap", nbatch=3, nstep=2)
+    # (To make data dirty steps them, here.)
+    arguments = rollouts.arguments(dirty_data(rollouts.model, 1))
     seen = set()
     mujoco.set_mjcb_control(
         lambda model, data: seen.add(frozenset(os.sched_getaffinity(threading.get_native_id())))
     )
     try:
         with rollout.Rollout(cpus=ALLOWED[-1:]) as pool:
-            pool.rollout(**rollouts.arguments(dirty_data(rollouts.model, 1)))
+            pool.rollout(**arguments)
     finally:
         mujoco.set_mjcb_control(None)
     assert seen == {frozenset(ALLOWED[-1:])}
