@@ -13,12 +13,8 @@ use crate::pool::Shared;
 use crate::seat::Seat;
 use crate::spawn::spawn;
 use crate::state::State;
-use crate::sync::{Guard, Ordering};
+use crate::sync::{Guard, Ordering, WAIT_SPINS, now};
 use crate::worker::{self, Identity};
-
-/// How often a waiter looks before it sleeps: a few microseconds, less than the call
-/// that would wake it costs the thread it waits for (`worker::SPIN`).
-const WAIT_SPINS: usize = 500;
 
 /// Steps that are left must be worth this much of the caller's time before sleeping
 /// workers are woken for them: five times what a call that wakes one costs (see
@@ -27,7 +23,7 @@ const WORTH_WAKING_NANOS: u64 = 50_000;
 
 /// Whether it is that time by now.
 fn is_past(until: Option<Instant>) -> bool {
-    until.is_some_and(|until| Instant::now() >= until)
+    until.is_some_and(|until| now() >= until)
 }
 
 impl Shared {
@@ -52,10 +48,12 @@ impl Shared {
                 let preferred = worker::preferred_slot();
                 if let Some(seat) = state.open_job(job).join(preferred) {
                     drop(state);
-                    // SAFETY: the seat is this thread's.
-                    let work = match last_resort {
-                        true => unsafe { give_up(&seat) },
-                        false => unsafe { self.drive(seat.job(), seat.place(), until) },
+                    let work = if last_resort {
+                        // SAFETY: the seat is this thread's.
+                        unsafe { give_up(&seat) }
+                    } else {
+                        // SAFETY: as above.
+                        unsafe { self.drive(seat.job(), seat.place(), until) }
                     };
                     refused |= work.is_refused();
                     state = self.leave(self.state.lock(), seat, work);
@@ -93,7 +91,7 @@ impl Shared {
             let next = times.into_iter().flatten().min();
             state = self.sleep_until_told(state, next);
             if !job.is_done() {
-                job.check_deadline(Instant::now());
+                job.check_deadline(now());
                 if state.settle(job) {
                     state = self.tell_waiters(state);
                 }
@@ -128,7 +126,7 @@ impl Shared {
 
     /// Stops a job whose time is up.
     pub(crate) fn check_deadline(&self, job: &Job) {
-        if job.terms().deadline.is_some_and(|d| Instant::now() >= d) {
+        if job.terms().deadline.is_some_and(|d| now() >= d) {
             self.stop(job, Stop::OutOfTime);
         }
     }
@@ -262,7 +260,7 @@ impl Shared {
             watch,
             job,
             invited,
-            start: Instant::now(),
+            start: now(),
             first: true,
         };
         if invited {
@@ -341,7 +339,7 @@ impl Observer for Invitation<'_> {
 impl Invitation<'_> {
     #[cold]
     fn measured(&self) {
-        let nanos = u64::try_from(self.start.elapsed().as_nanos()).unwrap_or(u64::MAX);
+        let nanos = u64::try_from((now() - self.start).as_nanos()).unwrap_or(u64::MAX);
         self.shared.step_nanos.store(nanos, Ordering::Relaxed);
         let left = nanos.saturating_mul(self.job.steps() - 1);
         if !self.invited && left > WORTH_WAKING_NANOS {

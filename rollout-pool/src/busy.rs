@@ -13,7 +13,10 @@ use rollout_core::{Data, Request};
 use crate::sync::Lock;
 
 /// The data of each request in flight.
+#[cfg(not(loom))]
 static IN_FLIGHT: Lock<Vec<DataList>> = Lock::new(Vec::new());
+#[cfg(loom)]
+loom::lazy_static! { static ref IN_FLIGHT: Lock<Vec<DataList>> = Lock::new(Vec::new()); }
 
 /// The data of a request that is claimed: it stays where it is, unchanged, until it is
 /// released, which removes this from the list.

@@ -5,7 +5,7 @@ use std::hint;
 use std::io;
 use std::mem;
 use std::sync::Arc;
-use std::thread::{self, JoinHandle};
+use std::thread;
 use std::time::Instant;
 
 use crossbeam_utils::CachePadded;
@@ -15,7 +15,7 @@ use crate::group::{self, Count, Task};
 use crate::inside;
 use crate::job::{Job, Kind, Watch};
 use crate::state::State;
-use crate::sync::{AtomicU64, Event, Guard, Lock};
+use crate::sync::{Event, Gauge, Guard, JoinHandle, Lock, WAIT_SPINS, now, planted};
 use crate::ticket::{Terms, begin};
 use crate::worker::{self, WorkerMeter, WorkerStats};
 
@@ -121,7 +121,7 @@ pub(crate) struct Shared {
     count: Arc<Count>,
     /// What the first step of the last shared request took: a guess for the next
     /// one, which decides whether workers are woken and never what is computed.
-    pub(crate) step_nanos: AtomicU64,
+    pub(crate) step_nanos: Gauge,
     pub(crate) threads: Lock<Threads>,
     /// What each worker has done.
     pub(crate) meters: Box<[CachePadded<WorkerMeter>]>,
@@ -138,16 +138,13 @@ pub(crate) struct Threads {
     pub(crate) retired: Vec<JoinHandle<()>>,
 }
 
-/// How often a waiter looks before it sleeps (`attend::WAIT_SPINS`).
-const WAIT_SPINS: usize = 500;
-
 /// A step time that is not known yet: so long that any request is worth sharing.
 pub(crate) const UNKNOWN: u64 = u64::MAX;
 
 impl Shared {
     /// How long the pool has lived, in nanoseconds.
     pub(crate) fn nanos(&self) -> u64 {
-        u64::try_from(self.born.elapsed().as_nanos()).unwrap_or(u64::MAX)
+        u64::try_from((now() - self.born).as_nanos()).unwrap_or(u64::MAX)
     }
 
     /// Hands a task to the workers, or runs it where there are none.
@@ -157,9 +154,14 @@ impl Shared {
             return;
         }
         let task = Task::new(task, count);
+        if planted("advance-before-lock") {
+            self.work.advance();
+        }
         let mut state = self.state.lock();
         state.tasks.push_back(task);
-        self.work.advance();
+        if !planted("advance-before-lock") {
+            self.work.advance();
+        }
         let wanted = state.tasks.len();
         self.wake_workers(state, wanted);
     }
@@ -276,11 +278,11 @@ impl Pool {
             work: CachePadded::default(),
             done: CachePadded::default(),
             count: Arc::default(),
-            step_nanos: AtomicU64::new(UNKNOWN),
+            step_nanos: Gauge::new(UNKNOWN),
             threads: Lock::default(),
             meters: (0..nthread).map(|_| CachePadded::default()).collect(),
             nthread,
-            born: Instant::now(),
+            born: now(),
         });
         let pool = Pool { shared };
         let mut threads = pool.shared.threads.lock();

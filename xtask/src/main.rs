@@ -15,6 +15,7 @@ mod deps;
 mod header;
 mod in_order;
 mod lint;
+mod loom;
 mod memcheck;
 mod package;
 mod program;
@@ -91,6 +92,12 @@ const VERBS: &[Verb] = &[
         options: "",
         about: "the C tests under valgrind",
         run: memcheck::main,
+    },
+    Verb {
+        name: "loom",
+        options: "[MODEL]...",
+        about: "run the pool's models in every order of their threads",
+        run: loom::main,
     },
     Verb {
         name: "bench",
