@@ -188,9 +188,14 @@ impl Work {
 
 #[test]
 fn the_lock_excludes_and_leaves_no_sleeper() {
-    explore("lock", None, || {
+    lock("lock, two threads", None, 1);
+    lock("lock, three threads", Some(4), 2);
+}
+
+fn lock(name: &str, preemptions: Option<usize>, others: u32) {
+    explore(name, preemptions, move || {
         let total = Arc::new(WordLock::<Watched>::default());
-        let threads: Vec<_> = (0..2)
+        let threads: Vec<_> = (0..others)
             .map(|_| {
                 let total = Arc::clone(&total);
                 loom::thread::spawn(move || total.lock().add())
@@ -200,7 +205,7 @@ fn the_lock_excludes_and_leaves_no_sleeper() {
         for thread in threads {
             thread.join().unwrap();
         }
-        assert_eq!(total.lock().get(), 3);
+        assert_eq!(total.lock().get(), others + 1);
     });
 }
 
