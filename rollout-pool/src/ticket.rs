@@ -34,7 +34,7 @@ pub enum Start {
     /// The pool's threads, at once.
     #[default]
     AtOnce,
-    /// The caller, who attends to the ticket next ([`Ticket::work`], [`Ticket::wait`]):
+    /// The caller, who attends to the ticket next ([`Ticket::wait_timeout`], [`Ticket::wait`]):
     /// threads are woken when that is worth it.
     Attended,
 }
@@ -138,7 +138,7 @@ impl Drop for Flight<'_> {
 
 impl Pool {
     /// Hands a request to the pool and returns. Its threads begin at once; with 0 threads
-    /// the rollouts run inside [`Ticket::wait`] and [`Ticket::work`].
+    /// the rollouts run inside [`Ticket::wait`] and [`Ticket::wait_timeout`].
     ///
     /// # Errors
     ///
