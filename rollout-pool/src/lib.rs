@@ -33,7 +33,9 @@ mod sync;
 mod ticket;
 mod worker;
 
-#[cfg(test)]
+#[cfg(all(test, loom))]
+mod models;
+#[cfg(all(test, not(loom)))]
 mod tests;
 
 pub use cpu::{CpusError, default_nthread};
