@@ -60,7 +60,7 @@ def test_r74_ctrl_c_ends_a_call_and_nothing_else(nthread, with_callback):
         for nth, wait in enumerate(WAYS.values()):
             # One long rollout; or some, for all threads.
             call = for_ever(nthread, nbatch=1 + nth % 2 * 4)
-            sent = []
+            sent: list[float] = []
 
             def send(sent: list[float] = sent) -> None:
                 sent.append(time.monotonic())
