@@ -187,8 +187,11 @@ impl Shared {
             let until = pauses.as_ref().and_then(Pauses::next);
             // SAFETY: the place is new or as it was left, and nobody else has one.
             work.merge(unsafe { self.drive(job, place, until) });
-            let Some(rest) = work.take_rest() else {
-                break;
+            let rest = match work.take_rest() {
+                Some(rest) => rest,
+                None if job.exhausted() => break,
+                // It has paused between two claims.
+                None => Place::new(slot),
             };
             if self.is_of_parent() {
                 break;

@@ -16,6 +16,8 @@
 //!
 //! # The protocol
 #![doc = include_str!("../README.md")]
+// loom has neither forks nor CPUs.
+#![cfg_attr(loom, allow(dead_code, unused_imports))]
 
 mod attend;
 mod busy;

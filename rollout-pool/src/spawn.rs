@@ -105,6 +105,7 @@ pub(crate) mod tests {
         size
     }
 
+    #[cfg(not(loom))]
     #[test]
     fn threads_have_stacks_of_8_mib() {
         // SAFETY: nothing is borrowed.

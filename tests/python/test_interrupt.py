@@ -60,7 +60,7 @@ def test_r74_ctrl_c_ends_a_call_and_nothing_else(nthread, with_callback):
         for nth, wait in enumerate(WAYS.values()):
             # One long rollout; or some, for all threads.
             call = for_ever(nthread, nbatch=1 + nth % 2 * 4)
-            sent = []
+            sent: list[float] = []
 
             def send(sent: list[float] = sent) -> None:
                 sent.append(time.monotonic())
@@ -183,7 +183,9 @@ AT_EXIT = """
 @pytest.mark.parametrize("with_callback", [False, True])
 @pytest.mark.parametrize("work", ["begin", "again_and_again"])
 def test_the_interpreter_exits_while_daemon_threads_roll_out(work, with_callback):
-    ways = ["fast", "general", "result"]
+    # The general path calls functions of MuJoCo's bindings that give the interpreter's lock
+    # away. That a daemon thread is in one of those at the end is up to them and to Python.
+    ways = ["fast", "general", "result"] if work == "begin" else ["fast"]
     printed = run(AT_EXIT.format(work=work, with_callback=with_callback, ways=ways))
     assert printed == "done\n"
 
