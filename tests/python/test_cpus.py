@@ -9,9 +9,9 @@ import mujoco
 import pytest
 
 import rollout
+from held import wait_until
 from isolation import run
 from reference import assert_same_bits, batch, dirty_data, plain_loop
-from test_threads import wait_until
 
 ALLOWED = sorted(os.sched_getaffinity(0))
 
@@ -35,7 +35,7 @@ def test_r53_a_process_on_one_cpu_has_one_thread_unless_it_asks_for_more():
     program = """
         import os
         import rollout
-        from test_threads import pool_threads, wait_until
+        from held import pool_threads, wait_until
 
         print(rollout.default_nthread())
         with rollout.Rollout(nthread=rollout.default_nthread()) as pool:
