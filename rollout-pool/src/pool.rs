@@ -5,7 +5,6 @@ use std::hint;
 use std::io;
 use std::mem;
 use std::sync::Arc;
-use std::thread::JoinHandle;
 use std::time::Instant;
 
 use crossbeam_utils::CachePadded;
@@ -19,6 +18,7 @@ use crate::job::{Job, Kind, Stop, Watch};
 use crate::lineage::Lineage;
 use crate::state::State;
 use crate::sync::{AtomicU32, AtomicU64, Event, Guard, Lock, Ordering};
+use crate::thread::JoinHandle;
 use crate::ticket::{Pauses, Start, Terms, begin};
 use crate::worker::{self, WorkerMeter, WorkerStats};
 

@@ -2,7 +2,8 @@
 
 use std::io;
 use std::mem;
-use std::thread::{self, JoinHandle};
+
+use crate::thread::{self, JoinHandle};
 
 /// Bytes of a thread's stack, as many as the main thread usually has: a step runs deep,
 /// and callbacks of the host have the rest.
@@ -26,9 +27,8 @@ pub(crate) unsafe fn spawn<T: Send>(
         return Err(io::Error::other("a test refuses threads"));
     }
     let _signals = BlockedSignals::new();
-    let builder = thread::Builder::new().name(name).stack_size(STACK_SIZE);
     // SAFETY: the caller's promise.
-    unsafe { builder.spawn_unchecked(body) }
+    unsafe { thread::start(name, STACK_SIZE, body) }
 }
 
 /// Blocks the signals that are sent to a process (not those that a thread's own

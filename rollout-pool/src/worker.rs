@@ -6,7 +6,6 @@ use std::io;
 use std::mem;
 use std::ptr;
 use std::sync::Arc;
-use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use rollout_core::trap::is_spent;
@@ -16,6 +15,7 @@ use crate::pool::{AbortOnUnwind, Shared};
 use crate::spawn::spawn;
 use crate::state::State;
 use crate::sync::{AtomicU64, Guard, Ordering};
+use crate::thread::JoinHandle;
 
 thread_local! {
     /// What this thread is.
@@ -113,8 +113,7 @@ fn replace(shared: &Arc<Shared>, id: usize) -> io::Result<Retired> {
     let mut threads = shared.threads.lock();
     let thread = start(shared, id, preferred_slot())?;
     // (Whoever ends the pool may have taken the list already, and waits.)
-    let me = thread::current().id();
-    let place = threads.working.iter().position(|t| t.thread().id() == me);
+    let place = threads.working.iter().position(JoinHandle::is_current);
     let me = place.map(|place| threads.working.swap_remove(place));
     threads.working.push(thread);
     Ok(Retired(match me {
