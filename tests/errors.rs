@@ -10,6 +10,7 @@ use rollout_core::simulator::{Fixed, Readings, Specs};
 use rollout_core::trap::HOOKS_RETIRE_THREAD;
 use rollout_core::{Arrays, Data, Engine, Request, Simulation, Simulator, Slot, engine};
 use rollout_pool::{Pool, worker_id};
+use rollout_tests::thread_name;
 
 /// A simulator whose every step fails.
 struct Failing;
@@ -46,10 +47,9 @@ impl Simulator for Failing {
     fn set_state(&mut self, _: &Seen, _: u32, _: &[f64]) {}
 
     fn step(&mut self, seen: &Seen, _: Readings<'_>) -> Result<(), String> {
-        let this = thread::current();
         seen.steps.lock().unwrap().push(Step {
-            thread: this.id(),
-            name: this.name().unwrap_or_default().to_owned(),
+            thread: thread::current().id(),
+            name: thread_name(),
             worker_id: worker_id(),
         });
         while seen.steps.lock().unwrap().len() < seen.at_once {
@@ -155,7 +155,7 @@ fn a_worker_that_a_task_has_spent_is_replaced_after_the_task() {
         check_retired(&steps);
     });
     pool.schedule(move || {
-        assert_eq!(thread::current().name(), Some("rollout-0"));
+        assert_eq!(thread_name(), "rollout-0");
         assert_eq!(worker_id(), 0);
         send.send(thread::current().id()).unwrap();
     });

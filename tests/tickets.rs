@@ -14,6 +14,7 @@ use rollout_core::{
     Tally,
 };
 use rollout_pool::{Next, Pauses, Pool, Progress, RunError, Start, Terms, Ticket, WaitError};
+use rollout_tests::thread_name;
 use rollout_tests::waiting::eventually;
 
 /// A clock, whose steps call the model first, with the time.
@@ -730,11 +731,10 @@ fn callers_take_no_part_in_the_rollouts_of_threads_on_cpus() {
     // Whichever the process may use.
     let pool = (0..4096).find_map(|cpu| Pool::with_cpus(&[cpu]).ok());
     let pool = pool.expect("there is a CPU to run on");
-    let threads: Arc<Mutex<HashSet<Option<String>>>> = Arc::default();
+    let threads: Arc<Mutex<HashSet<String>>> = Arc::default();
     let seen = Arc::clone(&threads);
     let mut clocks = Clocks::new([10, 3], 2, move |_| {
-        let name = thread::current().name().map(str::to_owned);
-        seen.lock().unwrap().insert(name);
+        seen.lock().unwrap().insert(thread_name());
     });
     for _ in 0..10 {
         assert_eq!(pool.run(&mut clocks.request()).unwrap().completed, 10);
@@ -746,7 +746,7 @@ fn callers_take_no_part_in_the_rollouts_of_threads_on_cpus() {
             });
         }
     }
-    let only = HashSet::from([Some("rollout-0".to_owned())]);
+    let only = HashSet::from(["rollout-0".to_owned()]);
     assert_eq!(*threads.lock().unwrap(), only);
     // But a task of the pool's own that runs a request can only do it itself.
     let pool = Arc::new(pool);

@@ -188,8 +188,7 @@ pub unsafe extern "C" fn rollout_pool_cpu(
 /// Called inside this very pool, by one of its tasks or in a callback of a rollout, it
 /// cannot wait: the pool ends by itself then, and no task may use the handle any more.
 /// When it has returned elsewhere, no thread of the pool's is left, and the library can be
-/// unloaded. (The system keeps it in memory as long as a thread lives that has made a pool
-/// with threads.)
+/// unloaded.
 ///
 /// The destructor of a static object may call this when the process ends, also where a
 /// task or a callback of a rollout has asked for that (exit()).

@@ -13,9 +13,9 @@ use std::fs;
 use std::io;
 use std::mem;
 use std::os::unix::ffi::OsStringExt;
-use std::os::unix::thread::JoinHandleExt;
 use std::path::{Component, Path, PathBuf};
-use std::thread::JoinHandle;
+
+use crate::thread::JoinHandle;
 
 /// No pool has more threads on CPUs of their own.
 const MOST_CPUS: usize = 4096;
@@ -137,9 +137,8 @@ pub(crate) fn pin<T>(thread: &JoinHandle<T>, cpu: usize) -> io::Result<()> {
     let bytes = mem::size_of_val(&*mask.0);
     // SAFETY: the thread has a handle, and so has not been joined; the mask has as many
     // bytes, and is only read.
-    let error = unsafe {
-        libc::pthread_setaffinity_np(thread.as_pthread_t(), bytes, mask.0.as_ptr().cast())
-    };
+    let error =
+        unsafe { libc::pthread_setaffinity_np(thread.pthread(), bytes, mask.0.as_ptr().cast()) };
     match error {
         0 => Ok(()),
         error => Err(io::Error::from_raw_os_error(error)),

@@ -622,7 +622,8 @@ impl Work {
     }
 }
 
-#[cfg(all(test, not(loom)))]
+#[cfg(not(loom))]
+#[cfg(test)]
 mod tests {
     use super::*;
     use crate::tests::{shared, with_request};

@@ -11,8 +11,8 @@
 //!   at once, with a [`Ticket`] to wait for, to watch and to cancel.
 //!
 //! This crate never names MuJoCo, and steps nothing itself: rollouts are run by
-//! the kernel of `rollout-core`. It uses no lock, condition variable or queue of
-//! std (see `sync.rs`).
+//! the kernel of `rollout-core`. It uses no lock, condition variable, queue or thread of
+//! std (see `sync.rs` and `thread.rs`).
 //!
 //! # The protocol
 #![doc = include_str!("../README.md")]
@@ -32,12 +32,14 @@ mod seat;
 mod spawn;
 mod state;
 mod sync;
+mod thread;
 mod ticket;
 mod worker;
 
 #[cfg(all(test, loom))]
 mod models;
-#[cfg(all(test, not(loom)))]
+#[cfg(not(loom))]
+#[cfg(test)]
 mod tests;
 
 pub use cpu::{CpusError, default_nthread};

@@ -2,11 +2,10 @@
 
 use std::io;
 use std::mem;
-use std::thread;
 
 #[cfg(all(test, loom))]
 use crate::sync::LocalCell;
-use crate::sync::{JoinHandle, spawn_unchecked};
+use crate::sync::{JoinHandle, start_thread};
 
 /// Bytes of a thread's stack, as many as the main thread usually has: a step runs deep,
 /// and callbacks of the host have the rest.
@@ -30,9 +29,8 @@ pub(crate) unsafe fn spawn<T: Send + 'static>(
         return Err(io::Error::other("a test refuses threads"));
     }
     let _signals = BlockedSignals::new();
-    let builder = thread::Builder::new().name(name).stack_size(STACK_SIZE);
     // SAFETY: the caller's promise.
-    unsafe { spawn_unchecked(builder, body) }
+    unsafe { start_thread(name, STACK_SIZE, body) }
 }
 
 /// Blocks the signals that are sent to a process (not those that a thread's own

@@ -25,8 +25,8 @@ use model as machine;
 
 use machine::Word;
 pub(crate) use machine::{
-    AtomicU32, AtomicU64, AtomicUsize, Guard, JoinHandle, Lock, Unlocked, current, now,
-    spawn_unchecked,
+    AtomicU32, AtomicU64, AtomicUsize, Guard, JoinHandle, Lock, Unlocked, is_current, now,
+    start_thread,
 };
 #[cfg(loom)]
 pub(crate) use model::LocalCell;
@@ -225,7 +225,8 @@ impl<T> Drop for WordGuard<'_, T> {
     }
 }
 
-#[cfg(all(test, not(loom)))]
+#[cfg(not(loom))]
+#[cfg(test)]
 mod tests {
     use super::*;
     use std::sync::Arc;

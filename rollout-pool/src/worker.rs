@@ -16,7 +16,7 @@ use crate::spawn::spawn;
 use crate::state::State;
 #[cfg(loom)]
 use crate::sync::LocalCell;
-use crate::sync::{Gauge, Guard, JoinHandle, Ordering, current, now, per_thread};
+use crate::sync::{Gauge, Guard, JoinHandle, Ordering, is_current, now, per_thread};
 
 per_thread! {
     /// What this thread is.
@@ -114,8 +114,7 @@ fn replace(shared: &Arc<Shared>, id: usize) -> io::Result<Retired> {
     let mut threads = shared.threads.lock();
     let thread = start(shared, id, preferred_slot())?;
     // (Whoever ends the pool may have taken the list already, and waits.)
-    let me = current().id();
-    let place = threads.working.iter().position(|t| t.thread().id() == me);
+    let place = threads.working.iter().position(is_current);
     let me = place.map(|place| threads.working.swap_remove(place));
     threads.working.push(thread);
     Ok(Retired(match me {

@@ -574,9 +574,21 @@ static void* load(void* user) {
   return NULL;
 }
 
+// Threads that begin and end all the time.
+static void* come_and_go(void* user) {
+  while (get(&loading)) {
+    RolloutPool* pool = NULL;
+    if (rollout_pool_create(2, &pool, NULL) == ROLLOUT_STATUS_OK) {
+      rollout_pool_destroy(pool);
+    }
+  }
+  return user;
+}
+
 static void five_hundred_forks_under_load_never_hang(void) {
   static Loader loaders[LOADERS];
   RolloutPool* pools[2];
+  pthread_t others;
   int forks = 0, i;
   pools[0] = new_pool(2);
   pools[1] = new_pool(1);
@@ -586,6 +598,7 @@ static void five_hundred_forks_under_load_never_hang(void) {
     loaders[i].pools[1] = pools[1];
     CHECK(pthread_create(&loaders[i].thread, NULL, load, &loaders[i]) == 0);
   }
+  CHECK(pthread_create(&others, NULL, come_and_go, NULL) == 0);
   for (i = 0; i < LOADERS; i++) {
     CHECK(reaches(&loaders[i].rounds, 1));
   }
@@ -612,6 +625,7 @@ static void five_hundred_forks_under_load_never_hang(void) {
     forks++;
   }
   set(&loading, 0);
+  pthread_join(others, NULL);
   for (i = 0; i < LOADERS; i++) {
     pthread_join(loaders[i].thread, NULL);
     CHECK(loaders[i].failures == 0);

@@ -11,6 +11,12 @@ pub mod reference;
 pub mod toy;
 pub mod waiting;
 
+/// The system's name of the calling thread.
+pub fn thread_name() -> String {
+    let name = std::fs::read_to_string("/proc/thread-self/comm").expect("/proc is there");
+    name.trim_end().to_owned()
+}
+
 /// Numbers as bits: equal only if really equal, NaN included.
 pub fn bits(values: &[f64]) -> Vec<u64> {
     values.iter().map(|value| value.to_bits()).collect()

@@ -1,14 +1,13 @@
 //! The machine as it is: std's atomics and threads, the kernel's futex and clock.
 
 use std::cell::UnsafeCell;
-use std::io;
 use std::ops::Deref;
 use std::ptr;
-use std::thread;
 use std::time::Duration;
 
 pub(crate) use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize};
-pub(crate) use std::thread::{JoinHandle, current};
+
+pub(crate) use crate::thread::{JoinHandle, start as start_thread};
 
 pub(crate) use super::{WordGuard as Guard, WordLock as Lock};
 
@@ -91,15 +90,7 @@ impl<T> Unlocked<T> {
     }
 }
 
-/// Starts a thread.
-///
-/// # Safety
-///
-/// * What `body` borrows lives until the thread has ended.
-pub(crate) unsafe fn spawn_unchecked<T: Send>(
-    builder: thread::Builder,
-    body: impl FnOnce() -> T + Send,
-) -> io::Result<JoinHandle<T>> {
-    // SAFETY: the caller's promise.
-    unsafe { builder.spawn_unchecked(body) }
+/// Whether it is the calling thread's.
+pub(crate) fn is_current<T>(thread: &JoinHandle<T>) -> bool {
+    thread.is_current()
 }

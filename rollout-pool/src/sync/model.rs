@@ -14,14 +14,13 @@ use std::io;
 use std::mem;
 use std::ops::{Deref, DerefMut};
 use std::sync::LazyLock;
-use std::thread::Builder;
 use std::time::{Duration, Instant};
 
 use loom::sync::{Condvar, Mutex, MutexGuard};
 
 pub(crate) use loom::cell::UnsafeCell as Unlocked;
 pub(crate) use loom::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize};
-pub(crate) use loom::thread::{JoinHandle, current};
+pub(crate) use loom::thread::JoinHandle;
 
 /// The time.
 pub(crate) fn now() -> Instant {
@@ -137,8 +136,9 @@ impl<T: 'static> LocalCell<T> for loom::thread::LocalKey<Cell<T>> {
 /// # Safety
 ///
 /// * What `body` borrows lives until the thread has ended.
-pub(crate) unsafe fn spawn_unchecked<'a, T: Send + 'static>(
-    _: Builder,
+pub(crate) unsafe fn start_thread<'a, T: Send + 'static>(
+    _name: String,
+    _stack_size: usize,
     body: impl FnOnce() -> T + Send + 'a,
 ) -> io::Result<JoinHandle<T>> {
     // The result goes the way of the body, so that loom need not know its lifetime.
@@ -146,4 +146,9 @@ pub(crate) unsafe fn spawn_unchecked<'a, T: Send + 'static>(
     // SAFETY: the caller's promise.
     let body: Box<dyn FnOnce() -> T + Send + 'static> = unsafe { mem::transmute(body) };
     Ok(loom::thread::spawn(body))
+}
+
+/// Whether it is the calling thread's.
+pub(crate) fn is_current<T>(thread: &JoinHandle<T>) -> bool {
+    thread.thread().id() == loom::thread::current().id()
 }
