@@ -13,7 +13,7 @@ use rollout_core::{
     Arrays, Ended, Input, Outcome, OutcomeStatus, Output, Request, Simulation, Simulator, Slot,
     Tally,
 };
-use rollout_pool::{Pool, Progress, RunError, Start, Terms, Ticket, WaitError};
+use rollout_pool::{Next, Pauses, Pool, Progress, RunError, Start, Terms, Ticket, WaitError};
 use rollout_tests::thread_name;
 use rollout_tests::waiting::eventually;
 
@@ -756,4 +756,61 @@ fn callers_take_no_part_in_the_rollouts_of_threads_on_cpus() {
     });
     pool.wait_count(1).unwrap();
     pool.end();
+}
+
+/// Pauses of a caller after each step.
+fn pauses(pause: &mut dyn FnMut(Progress) -> Next) -> Pauses<'_> {
+    Pauses {
+        every: Duration::ZERO,
+        counted: true,
+        pause,
+    }
+}
+
+#[test]
+fn a_caller_that_pauses_gets_the_same_and_is_told_how_far_it_has_come() {
+    each_pool(|pool| {
+        for ndata in [1, 3] {
+            let mut plain = Clocks::new([8, 5], ndata, |_| {});
+            let expected = pool.run(&mut plain.request());
+            let mut clocks = Clocks::new([8, 5], ndata, |_| {});
+            let mut told = Vec::new();
+            let mut pause = |done: Progress| {
+                told.push((done.rollouts, done.steps));
+                Next::GoOn
+            };
+            let terms = Terms::default();
+            let result = pool.run_with_pauses(&mut clocks.request(), terms, pauses(&mut pause));
+            assert_eq!(result, expected);
+            assert_eq!(clocks.state, plain.state);
+            assert_eq!(clocks.outcomes, plain.outcomes);
+            assert!(told.is_sorted());
+            assert_eq!(told.last(), Some(&(8, 40)));
+        }
+    });
+}
+
+#[test]
+fn a_caller_can_cancel_in_a_pause() {
+    each_pool(|pool| {
+        for ndata in [1, 3] {
+            // Without an end, if it were not cancelled.
+            let mut clocks = Clocks::new([ndata, 1_000_000], ndata, |_| {
+                thread::sleep(Duration::from_micros(1));
+            });
+            let mut count = 0;
+            let mut pause = |_| {
+                count += 1;
+                if count < 3 { Next::GoOn } else { Next::Cancel }
+            };
+            let terms = Terms::default();
+            let result = pool.run_with_pauses(&mut clocks.request(), terms, pauses(&mut pause));
+            let Err(RunError::Stopped(Ended::Cancelled, tally)) = result else {
+                panic!("{result:?}");
+            };
+            assert_eq!(tally.completed, 0);
+            assert_eq!(count, 3);
+            assert_eq!(clocks.tally().stopped, tally.stopped);
+        }
+    });
 }

@@ -170,22 +170,23 @@ fn the_pool_waits_with_its_own_primitives_only() {
         "scope(",
         "fence(",
         "park",
-        "std::thread",
+        "thread::Builder",
     ];
     let mut sources = Source::all("rollout-pool/src");
-    sources.retain(|source| !source.path.ends_with("/tests.rs"));
+    let models = ["/tests.rs", "/models.rs", "/model.rs"];
+    sources.retain(|source| !models.iter().any(|name| source.path.ends_with(name)));
     let found = naming(&sources, &words);
     assert!(found.is_empty(), "{found:#?}");
 }
 
-/// Only `sync.rs` names std's atomics, so that loom can replace them.
+/// Only `sync` names std's atomics, so that loom can replace them.
 #[test]
 fn the_pool_takes_its_atomics_from_one_module() {
     let sources = Source::all("rollout-pool/src");
     let found = naming(&sources, &["std::sync::atomic", "core::sync::atomic"]);
     assert!(!found.is_empty(), "no atomics were found");
     for line in found {
-        assert!(line.starts_with("rollout-pool/src/sync.rs:"), "{line}");
+        assert!(line.starts_with("rollout-pool/src/sync"), "{line}");
     }
 }
 
@@ -207,7 +208,10 @@ fn layers_point_one_way() {
         ("rollout-core", &[]),
         ("rollout-pool", &["rollout-core"]),
         ("rollout-ffi", &["rollout-core", "rollout-pool"]),
-        ("rollout-python", &["rollout-core", "rollout-ffi"]),
+        (
+            "rollout-python",
+            &["rollout-core", "rollout-pool", "rollout-ffi"],
+        ),
     ];
     for (package, below) in allowed {
         let manifest = fs::read_to_string(root().join(package).join("Cargo.toml")).unwrap();

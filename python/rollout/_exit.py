@@ -43,10 +43,11 @@ def launch(flight: Flight, begin: Callable[[], None]) -> None:
         RuntimeError: it is too late to.
     """
     with _lock:
-        if _ending:
-            raise RuntimeError("nothing can be submitted while the interpreter exits")
-        _flights.add(flight)
-        begin()
+        if not _ending:
+            _flights.add(flight)
+            return begin()
+    stay_away_if_late()
+    raise RuntimeError("nothing can be submitted while the interpreter exits")
 
 
 def stay_away_if_late() -> None:

@@ -59,6 +59,7 @@ class Pool:
         if error.status:
             raise_error(error.status, error.text.decode(), [])
         self.nthread = nthread
+        self._nworker = nthread if cpus is not None else max(nthread - 1, 0)
         self._handle = handle
         self._address = handle.value or 0
         self._destroy: Callable[[ctypes.c_void_p], None] = library.rollout_pool_destroy
@@ -85,13 +86,7 @@ class Pool:
         return tuple(found) if found and found[0] >= 0 else None
 
     def handle(self) -> ctypes.c_void_p:
-        """What the library's functions take.
-
-        Raises:
-            RuntimeError: this is a forked child of the process that made the pool.
-        """
-        if not self.is_alive():
-            raise RuntimeError("a pool of threads does not follow into a forked process")
+        """What the library's functions take."""
         return self._handle
 
     def run(
@@ -127,7 +122,7 @@ class Pool:
 
     def stats(self) -> list[WorkerStats]:
         """What each of the pool's own threads has done."""
-        stats = (_abi.WorkerStats * max(self.nthread - 1, 0))()
+        stats = (_abi.WorkerStats * self._nworker)()
         error = _abi.Error()
         if library.rollout_pool_stats(self.handle(), stats, len(stats), error):
             raise_error(error.status, error.text.decode(), [])

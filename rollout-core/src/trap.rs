@@ -411,6 +411,7 @@ unsafe extern "C" {
         call: unsafe extern "C" fn(user: *mut c_void),
         user: *mut c_void,
     ) -> c_int;
+    #[cfg(not(loom))]
     fn rollout_trap_spent() -> c_int;
     fn rollout_trap_outside() -> *mut c_void;
     fn rollout_trap_return(frame: *mut c_void);
@@ -459,6 +460,10 @@ impl<'a> Trapped<'a> {
             let (first, count) = (calls.as_ptr(), calls.len());
             rollout_trap_run(self.engine, self.mode.0, model, data, first, count)
         };
+        #[cfg(loom)]
+        if ran != DONE && ran != WARNED && self.hooks.flags & HOOKS_RETIRE_THREAD != 0 {
+            SPENT.with(|spent| spent.set(true));
+        }
         match ran {
             DONE => Ran::Done,
             WARNED => Ran::Warned,
@@ -505,8 +510,19 @@ impl Drop for Entered {
 /// should end; or is in a callback of an engine, which must go on afterwards, so that
 /// such an engine had better be called on another thread.
 pub fn is_spent() -> bool {
+    #[cfg(loom)]
+    return SPENT.with(std::cell::Cell::get);
     // SAFETY: a look at memory of this thread.
-    unsafe { rollout_trap_spent() != 0 }
+    #[cfg(not(loom))]
+    unsafe {
+        rollout_trap_spent() != 0
+    }
+}
+
+#[cfg(loom)]
+loom::thread_local! {
+    /// What loom runs as threads is one thread to C.
+    static SPENT: std::cell::Cell<bool> = std::cell::Cell::new(false);
 }
 
 /// Says that the caller has frames of Rust, until the result is dropped. If this thread

@@ -13,13 +13,9 @@ use crate::pool::{Shared, UNKNOWN};
 use crate::seat::Seat;
 use crate::spawn::spawn;
 use crate::state::State;
-use crate::sync::{Guard, Ordering};
+use crate::sync::{Guard, Ordering, WAIT_SPINS, now};
 use crate::ticket::Pauses;
 use crate::worker::{self, Identity};
-
-/// How often a waiter looks before it sleeps: a few microseconds, less than the call
-/// that would wake it costs the thread it waits for (`worker::SPIN`).
-const WAIT_SPINS: usize = 500;
 
 /// For each sleeping worker that is woken, the steps that are left must be worth this much
 /// of the caller's time: five times what a call that wakes one costs (see `worker::SPIN`
@@ -28,7 +24,7 @@ const WORTH_WAKING_NANOS: u64 = 50_000;
 
 /// Whether it is that time by now.
 fn is_past(until: Option<Instant>) -> bool {
-    until.is_some_and(|until| Instant::now() >= until)
+    until.is_some_and(|until| now() >= until)
 }
 
 impl Shared {
@@ -100,7 +96,7 @@ impl Shared {
             let next = times.into_iter().flatten().min();
             state = self.sleep_until_told(state, next);
             if !job.is_done() {
-                job.check_deadline(Instant::now());
+                job.check_deadline(now());
                 if state.settle(job) {
                     state = self.tell_waiters(state);
                 }
@@ -141,7 +137,7 @@ impl Shared {
 
     /// Stops a job whose time is up.
     pub(crate) fn check_deadline(&self, job: &Job) {
-        if job.terms().deadline.is_some_and(|d| Instant::now() >= d) {
+        if job.terms().deadline.is_some_and(|d| now() >= d) {
             self.stop(job, Stop::OutOfTime);
         }
     }
@@ -191,8 +187,11 @@ impl Shared {
             let until = pauses.as_ref().and_then(Pauses::next);
             // SAFETY: the place is new or as it was left, and nobody else has one.
             work.merge(unsafe { self.drive(job, place, until) });
-            let Some(rest) = work.take_rest() else {
-                break;
+            let rest = match work.take_rest() {
+                Some(rest) => rest,
+                None if job.exhausted() => break,
+                // It has paused between two claims.
+                None => Place::new(slot),
             };
             if self.is_of_parent() {
                 break;
@@ -307,7 +306,7 @@ impl Shared {
             job,
             invited,
             // What it takes to wake somebody is not part of the step.
-            start: Instant::now(),
+            start: now(),
             first: true,
         };
         // SAFETY: the caller's promise.
@@ -388,7 +387,7 @@ impl Observer for Invitation<'_> {
 impl Invitation<'_> {
     #[cold]
     fn measured(&self) {
-        let nanos = u64::try_from(self.start.elapsed().as_nanos()).unwrap_or(u64::MAX);
+        let nanos = u64::try_from((now() - self.start).as_nanos()).unwrap_or(u64::MAX);
         let guess = self.shared.step_nanos.load(Ordering::Relaxed);
         // Those who were woken may have taken this thread's CPU from it, and then a step
         // seems longer than it is, which would wake them the next time too.

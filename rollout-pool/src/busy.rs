@@ -18,11 +18,17 @@ use std::ptr;
 use rollout_core::{Data, Request};
 
 use crate::fork;
-use crate::sync::{Guard, Lock};
+#[cfg(not(loom))]
+use crate::sync::Guard;
+use crate::sync::Lock;
 
+#[cfg(not(loom))]
 static IN_FLIGHT: Lock<InFlight> = Lock::new(InFlight::new());
+#[cfg(loom)]
+loom::lazy_static! { static ref IN_FLIGHT: Lock<InFlight> = Lock::new(InFlight::new()); }
 
 // The loader calls it when it unloads the library, or the process ends.
+#[cfg(not(loom))]
 #[used]
 #[unsafe(link_section = ".fini_array")]
 static AT_UNLOAD: extern "C" fn() = free;
@@ -30,6 +36,7 @@ static AT_UNLOAD: extern "C" fn() = free;
 /// Gives back the list's memory, which nobody else would if the library is unloaded. (At the
 /// process's end there can be requests in flight, and a thread that was stopped while it
 /// held the list.)
+#[cfg(not(loom))]
 extern "C" fn free() {
     if let Some(mut in_flight) = IN_FLIGHT.try_lock()
         && in_flight.lists.is_empty()
@@ -157,6 +164,7 @@ impl InFlight {
 }
 
 /// Holds the list until one of the next two is called, so that it is whole in the child.
+#[cfg(not(loom))]
 pub(crate) fn before_fork() {
     let mut in_flight = IN_FLIGHT.lock();
     // Now, as a list may be on a stack that the child gives to another thread.
@@ -173,6 +181,7 @@ pub(crate) fn before_fork() {
 /// # Safety
 ///
 /// * This thread has called [`before_fork`], and this is called once.
+#[cfg(not(loom))]
 pub(crate) unsafe fn after_fork_in_parent() {
     // SAFETY: held since then, and the guard was forgotten.
     let mut in_flight = unsafe { IN_FLIGHT.held() };
@@ -182,6 +191,7 @@ pub(crate) unsafe fn after_fork_in_parent() {
 /// # Safety
 ///
 /// * As for [`after_fork_in_parent`]; the calling thread was forked meanwhile.
+#[cfg(not(loom))]
 pub(crate) unsafe fn after_fork_in_child() {
     // SAFETY: as there. This thread is the one that held it, and there is no other one.
     let mut in_flight: Guard<'_, InFlight> = unsafe { IN_FLIGHT.held() };

@@ -16,19 +16,23 @@
 //! they are. (They are not called by `vfork` and `posix_spawn`, whose children execute
 //! another program, nor by the bare system call.)
 
+#[cfg(not(loom))]
 use std::ffi::c_int;
 use std::io;
 
+#[cfg(not(loom))]
 use crate::busy;
+#[cfg(not(loom))]
 use crate::inside;
-use crate::sync::{AtomicU32, Ordering};
+use crate::sync::{ForkNumber, Ordering};
+#[cfg(not(loom))]
 use crate::worker;
 
-static GENERATION: AtomicU32 = AtomicU32::new(0);
+static GENERATION: ForkNumber = ForkNumber::new(0);
 
 /// What the registration of the handlers came to; before it, what it comes to without
 /// memory.
-static REGISTERED: AtomicU32 = AtomicU32::new(libc::ENOMEM as u32);
+static REGISTERED: ForkNumber = ForkNumber::new(if cfg!(loom) { 0 } else { libc::ENOMEM as u32 });
 
 /// The generation of this process.
 pub(crate) fn generation() -> u32 {
@@ -49,25 +53,30 @@ pub(crate) fn check() -> io::Result<()> {
 }
 
 // (As in trap.c: the loader calls it when it has loaded the library or the program.)
+#[cfg(not(loom))]
 #[used]
 #[unsafe(link_section = ".init_array")]
 static AT_LOAD: extern "C" fn() = register;
 
+#[cfg(not(loom))]
 extern "C" fn register() {
     // SAFETY: three functions that can be called at any time.
     let error: c_int = unsafe { libc::pthread_atfork(Some(prepare), Some(parent), Some(child)) };
     REGISTERED.store(error as u32, Ordering::Relaxed);
 }
 
+#[cfg(not(loom))]
 unsafe extern "C" fn prepare() {
     busy::before_fork();
 }
 
+#[cfg(not(loom))]
 unsafe extern "C" fn parent() {
     // SAFETY: glibc calls it after `prepare`, on the same thread.
     unsafe { busy::after_fork_in_parent() };
 }
 
+#[cfg(not(loom))]
 unsafe extern "C" fn child() {
     GENERATION.fetch_add(1, Ordering::Relaxed);
     // SAFETY: as above.

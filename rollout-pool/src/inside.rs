@@ -7,6 +7,9 @@ use std::ptr;
 
 use crate::job::Job;
 use crate::pool::Shared;
+#[cfg(loom)]
+use crate::sync::LocalCell;
+use crate::sync::per_thread;
 
 /// A thread's part in a job, on its stack.
 #[derive(Debug)]
@@ -17,8 +20,8 @@ pub(crate) struct Frame {
     outer: Cell<*const Frame>,
 }
 
-thread_local! {
-    static INNERMOST: Cell<*const Frame> = const { Cell::new(ptr::null()) };
+per_thread! {
+    static INNERMOST: Cell<*const Frame> = Cell::new(ptr::null());
 }
 
 impl Frame {

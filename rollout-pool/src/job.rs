@@ -1,7 +1,6 @@
 //! A request in flight: which rollouts are left, how it is stopped, and a thread's part in
 //! it.
 
-use std::cell::UnsafeCell;
 use std::io;
 use std::ops::Range;
 use std::panic::{self, AssertUnwindSafe};
@@ -15,7 +14,7 @@ use rollout_core::{Condition, Ended, Flow, Observer, Request, Tally};
 use crate::fork;
 use crate::inside::Frame;
 use crate::pool::{RunError, Shared};
-use crate::sync::{AtomicU32, AtomicU64, AtomicUsize, Event, Ordering};
+use crate::sync::{AtomicU32, AtomicUsize, Event, Gauge, Ordering, Unlocked, now, planted};
 use crate::ticket::{Progress, Terms};
 
 /// A request in flight. It lives on the stack of the thread that called
@@ -47,8 +46,11 @@ pub(crate) struct Job {
     meters: Box<[CachePadded<Meter>]>,
     /// 1 when all is over and the result is there.
     done: AtomicU32,
+    /// Read by whoever uses the request, and written at the end of the job's life, so that
+    /// loom can tell whether the one comes before the other.
+    alive: Unlocked<()>,
     /// Written before `done`, and only read after it.
-    result: UnsafeCell<Option<Result<Tally, RunError>>>,
+    result: Unlocked<Option<Result<Tally, RunError>>>,
 }
 
 // SAFETY: a request may be shared and sent, and what threads do with it is in lanes; the
@@ -92,12 +94,12 @@ pub(crate) enum Stop {
 /// How far one slot has come: written by the thread that has it, read by anybody.
 #[derive(Debug, Default)]
 struct Meter {
-    rollouts: AtomicU64,
-    steps: AtomicU64,
+    rollouts: Gauge,
+    steps: Gauge,
 }
 
 /// Counts in a place that only one thread writes.
-fn count(place: &AtomicU64) {
+fn count(place: &Gauge) {
     // Relaxed: a number to look at, which publishes nothing.
     place.store(place.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
 }
@@ -139,12 +141,14 @@ impl Job {
             invited: AtomicU32::new(0),
             meters: (0..meters).map(|_| CachePadded::default()).collect(),
             done: AtomicU32::new(0),
-            result: UnsafeCell::new(None),
+            alive: Unlocked::new(()),
+            result: Unlocked::new(None),
         }
     }
 
     /// The request. Only for those who know that the job is not done.
     pub(crate) fn request(&self) -> &Request<'_> {
+        self.alive.with(|_| ());
         // SAFETY: alive until the job is done, by the promise of `new`, and its threads
         // ask before that: those inside, and those that settle it.
         unsafe { self.request.as_ref() }
@@ -233,7 +237,11 @@ impl Job {
     /// Whether all is over. What the job's threads wrote is visible then.
     pub(crate) fn is_done(&self) -> bool {
         // Acquire, with the Release of `finish`.
-        self.done.load(Ordering::Acquire) != 0
+        let order = match planted("relaxed-done") {
+            true => Ordering::Relaxed,
+            false => Ordering::Acquire,
+        };
+        self.done.load(order) != 0
     }
 
     /// Ends the job with this result. Whoever owns it may free it at once, so this is the
@@ -243,8 +251,12 @@ impl Job {
     ///
     /// * Called once, under the pool's lock, when nobody is inside.
     pub(crate) unsafe fn finish(&self, result: Result<Tally, RunError>) {
+        if planted("done-before-result") {
+            self.done.store(1, Ordering::Release);
+        }
         // SAFETY: nobody reads it before `done`, and there is one call.
-        unsafe { *self.result.get() = Some(result) };
+        self.result
+            .with_mut(|place| unsafe { *place = Some(result) });
         self.done.store(1, Ordering::Release);
     }
 
@@ -254,12 +266,12 @@ impl Job {
             return None;
         }
         // SAFETY: written before `done`, and never again.
-        unsafe { (*self.result.get()).clone() }
+        self.result.with(|result| unsafe { (*result).clone() })
     }
 
     /// How far it has come.
     pub(crate) fn progress(&self) -> Progress {
-        let sum = |count: fn(&Meter) -> &AtomicU64| {
+        let sum = |count: fn(&Meter) -> &Gauge| {
             let counts = self.meters.iter().map(|meter| count(meter));
             counts.map(|count| count.load(Ordering::Relaxed)).sum()
         };
@@ -316,13 +328,13 @@ impl Job {
             mut range,
         } = place;
         if self.terms.deadline.is_some() {
-            self.check_deadline(Instant::now());
+            self.check_deadline(now());
         }
         let frame = Frame::new(self.pool, self);
         let _inside = frame.enter();
         // The time can be up while nobody is at it, or before it was opened.
         if self.terms.deadline.is_some() {
-            self.check_deadline(Instant::now());
+            self.check_deadline(now());
         }
         // SAFETY: the place is as it was left, and this thread's.
         let mut lane = unsafe { self.request().lane(slot, condition) };
@@ -396,6 +408,13 @@ impl Job {
     }
 }
 
+#[cfg(loom)]
+impl Drop for Job {
+    fn drop(&mut self) {
+        self.alive.with_mut(|_| ());
+    }
+}
+
 /// What a thread that takes part looks at after each step and each rollout.
 #[derive(Debug)]
 pub(crate) struct Watch<'j> {
@@ -464,7 +483,7 @@ impl<'j> Watch<'j> {
             count(&meter.steps);
         }
         if self.until.is_some() || self.job.terms.deadline.is_some() {
-            let now = Instant::now();
+            let now = now();
             self.job.check_deadline(now);
             if self.until.is_some_and(|until| now >= until) {
                 self.flow = Flow::Pause;
@@ -603,7 +622,7 @@ impl Work {
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
     use crate::tests::{shared, with_request};

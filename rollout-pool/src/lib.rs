@@ -12,10 +12,12 @@
 //!
 //! This crate never names MuJoCo, and steps nothing itself: rollouts are run by
 //! the kernel of `rollout-core`. It uses no lock, condition variable, queue or thread of
-//! std (see `sync.rs` and `thread.rs`).
+//! std (see `sync.rs` and `sync/thread.rs`).
 //!
 //! # The protocol
 #![doc = include_str!("../README.md")]
+// loom has neither forks nor CPUs.
+#![cfg_attr(loom, allow(dead_code, unused_imports))]
 
 mod attend;
 mod busy;
@@ -30,11 +32,12 @@ mod seat;
 mod spawn;
 mod state;
 mod sync;
-mod thread;
 mod ticket;
 mod worker;
 
-#[cfg(test)]
+#[cfg(all(test, loom))]
+mod models;
+#[cfg(all(test, not(loom)))]
 mod tests;
 
 pub use cpu::{CpusError, default_nthread};

@@ -3,14 +3,14 @@
 use std::ptr;
 
 use crate::fork::generation;
-use crate::sync::{AtomicPtr, Ordering};
+use crate::sync::{ForkPtr, Ordering};
 
 /// A value that each process has its own of. A forked child leaves that of its parent
 /// alone, whose locks may be held for ever, and makes another one when it needs it.
 #[derive(Debug)]
 pub(crate) struct Lineage<T> {
     /// Never null. From a box; the older ones stay where they are.
-    newest: AtomicPtr<OfProcess<T>>,
+    newest: ForkPtr<OfProcess<T>>,
 }
 
 #[derive(Debug)]
@@ -40,7 +40,7 @@ impl<T> Lineage<T> {
     /// With the value of this process.
     pub(crate) fn new(value: T) -> Self {
         Self {
-            newest: AtomicPtr::new(OfProcess::new(value)),
+            newest: ForkPtr::new(OfProcess::new(value)),
         }
     }
 

@@ -17,8 +17,9 @@ use crate::inside;
 use crate::job::{Job, Kind, Stop, Watch};
 use crate::lineage::Lineage;
 use crate::state::State;
-use crate::sync::{AtomicU32, AtomicU64, Event, Guard, Lock, Ordering};
-use crate::thread::JoinHandle;
+use crate::sync::{
+    AtomicU32, Event, Gauge, Guard, JoinHandle, Lock, Ordering, WAIT_SPINS, now, planted,
+};
 use crate::ticket::{Pauses, Start, Terms, begin};
 use crate::worker::{self, WorkerMeter, WorkerStats};
 
@@ -158,7 +159,7 @@ pub(crate) struct Shared {
     count: Arc<Count>,
     /// What the first step of the last shared request took: a guess for the next
     /// one, which decides whether workers are woken and never what is computed.
-    pub(crate) step_nanos: AtomicU64,
+    pub(crate) step_nanos: Gauge,
     pub(crate) threads: Lock<Threads>,
     /// What each worker has done.
     pub(crate) meters: Box<[CachePadded<WorkerMeter>]>,
@@ -181,9 +182,6 @@ pub(crate) struct Threads {
     pub(crate) retired: Vec<JoinHandle<()>>,
 }
 
-/// How often a waiter looks before it sleeps (`attend::WAIT_SPINS`).
-const WAIT_SPINS: usize = 500;
-
 /// A step time that is not known yet: so long that any request is worth sharing.
 pub(crate) const UNKNOWN: u64 = u64::MAX;
 
@@ -195,13 +193,13 @@ impl Running {
             work: CachePadded::default(),
             done: CachePadded::default(),
             count: Arc::default(),
-            step_nanos: AtomicU64::new(UNKNOWN),
+            step_nanos: Gauge::new(UNKNOWN),
             threads: Lock::default(),
             meters: (0..nthread).map(|_| CachePadded::default()).collect(),
             nthread,
             pinned: !cpus.is_empty(),
             ending: AtomicU32::new(0),
-            born: Instant::now(),
+            born: now(),
             generation: fork::generation(),
         }));
         let shared = &running.0;
@@ -270,7 +268,7 @@ impl Shared {
 
     /// How long the pool has lived, in nanoseconds.
     pub(crate) fn nanos(&self) -> u64 {
-        u64::try_from(self.born.elapsed().as_nanos()).unwrap_or(u64::MAX)
+        u64::try_from((now() - self.born).as_nanos()).unwrap_or(u64::MAX)
     }
 
     /// Hands a task to the workers, or runs it where there are none.
@@ -280,9 +278,14 @@ impl Shared {
             return;
         }
         let task = Task::new(task, count);
+        if planted("advance-before-lock") {
+            self.work.advance();
+        }
         let mut state = self.state.lock();
         state.tasks.push_back(task);
-        self.work.advance();
+        if !planted("advance-before-lock") {
+            self.work.advance();
+        }
         let wanted = state.tasks.len();
         self.wake_workers(state, wanted);
     }

@@ -4,6 +4,7 @@ use std::ptr::NonNull;
 
 use crate::busy;
 use crate::job::{Job, Place, Work};
+use crate::sync::planted;
 
 /// An entry of the pool's state, which is removed when the job is done.
 #[derive(Debug)]
@@ -86,7 +87,7 @@ impl OpenJob {
         if self.job().exhausted() || self.inside >= self.job().threads() {
             return None;
         }
-        #[cfg(test)]
+        #[cfg(all(test, not(loom)))]
         crate::tests::dawdle();
         let slot = match self.taken.get(preferred) {
             Some(false) => preferred,
@@ -97,17 +98,16 @@ impl OpenJob {
     }
 
     /// Gives a seat back, with what came of it. Returns whether something is left for
-    /// another thread, or for later.
+    /// another thread, or for later: by this thread or by one before it, which may not go on
+    /// and waits until nobody is inside who could (`Shared::attend`).
     pub(crate) fn leave(&mut self, seat: Seat, mut work: Work) -> bool {
         self.inside -= 1;
-        let rest = work.take_rest();
-        let orphaned = rest.is_some();
-        match rest {
+        match work.take_rest() {
             Some(place) => self.orphans.push(place),
             None => self.taken[seat.place.slot] = false,
         }
         self.work.merge(work);
-        orphaned
+        !self.orphans.is_empty()
     }
 
     /// Takes a place that another thread has left.
@@ -135,6 +135,9 @@ impl OpenJob {
         // SAFETY: once, as the entry is consumed, and under the pool's lock; nobody is
         // inside (`is_over`).
         unsafe { job.finish(result) };
+        if planted("touch-after-done") {
+            job.request();
+        }
     }
 }
 

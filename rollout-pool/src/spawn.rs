@@ -3,7 +3,9 @@
 use std::io;
 use std::mem;
 
-use crate::thread::{self, JoinHandle};
+#[cfg(all(test, loom))]
+use crate::sync::LocalCell;
+use crate::sync::{JoinHandle, spawn_unchecked};
 
 /// Bytes of a thread's stack, as many as the main thread usually has: a step runs deep,
 /// and callbacks of the host have the rest.
@@ -18,7 +20,7 @@ const STACK_SIZE: usize = 8 << 20;
 /// # Safety
 ///
 /// * What `body` borrows lives until the thread has ended.
-pub(crate) unsafe fn spawn<T: Send>(
+pub(crate) unsafe fn spawn<T: Send + 'static>(
     name: String,
     body: impl FnOnce() -> T + Send,
 ) -> io::Result<JoinHandle<T>> {
@@ -28,7 +30,7 @@ pub(crate) unsafe fn spawn<T: Send>(
     }
     let _signals = BlockedSignals::new();
     // SAFETY: the caller's promise.
-    unsafe { thread::start(name, STACK_SIZE, body) }
+    unsafe { spawn_unchecked(name, STACK_SIZE, body) }
 }
 
 /// Blocks the signals that are sent to a process (not those that a thread's own
@@ -79,9 +81,9 @@ pub(crate) mod tests {
     use super::*;
     use std::cell::Cell;
 
-    thread_local! {
+    crate::sync::per_thread! {
         /// The system refuses the threads that this one asks for.
-        pub(crate) static REFUSE: Cell<bool> = const { Cell::new(false) };
+        pub(crate) static REFUSE: Cell<bool> = Cell::new(false);
     }
 
     /// Bytes of the calling thread's stack.
@@ -101,6 +103,7 @@ pub(crate) mod tests {
         size
     }
 
+    #[cfg(not(loom))]
     #[test]
     fn threads_have_stacks_of_8_mib() {
         // SAFETY: nothing is borrowed.

@@ -1,5 +1,6 @@
 //! What the pool waits with: a lock and a word to sleep on, made of atomics and
-//! the kernel's futex.
+//! the kernel's futex. And whatever else loom must have in its own hands to run the pool
+//! in every order: threads, thread-locals, the clock (`cfg(loom)`, `sync/model.rs`).
 //!
 //! Not std's `Mutex` and `Condvar`, for two reasons. ThreadSanitizer does not
 //! see into std as it is shipped, and calls correct programs racy; it does see
@@ -10,51 +11,70 @@ use std::cell::UnsafeCell;
 use std::hint;
 use std::marker::PhantomData;
 use std::ops::{Deref, DerefMut};
-use std::ptr;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
-pub(crate) use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering};
+#[cfg(not(loom))]
+mod kernel;
+#[cfg(loom)]
+mod model;
+#[cfg(not(loom))]
+mod thread;
 
-/// Sleeps until `word` is no longer `expected`, for this time if one is given, or for no
-/// reason at all.
-fn futex_wait(word: &AtomicU32, expected: u32, time: Option<Duration>) {
-    let time = time.map(|time| libc::timespec {
-        // (A second or so more or less in half an eternity.)
-        tv_sec: time.as_secs().min(1 << 40) as libc::time_t,
-        tv_nsec: time.subsec_nanos().into(),
-    });
-    let time = time.as_ref().map_or(ptr::null(), ptr::from_ref);
-    // SAFETY: the word is a valid, aligned u32 for the duration of the call, and so is the
-    // time, if there is one.
-    unsafe {
-        libc::syscall(
-            libc::SYS_futex,
-            word.as_ptr(),
-            libc::FUTEX_WAIT | libc::FUTEX_PRIVATE_FLAG,
-            expected,
-            time,
-        );
-    }
+#[cfg(not(loom))]
+use kernel as machine;
+#[cfg(loom)]
+use model as machine;
+
+use machine::Word;
+pub(crate) use machine::{
+    AtomicU32, AtomicU64, AtomicUsize, Guard, JoinHandle, Lock, Unlocked, is_current, now,
+    spawn_unchecked,
+};
+#[cfg(loom)]
+pub(crate) use model::LocalCell;
+/// A number that publishes nothing, and that no result depends on: no matter for loom.
+pub(crate) use std::sync::atomic::AtomicU64 as Gauge;
+pub(crate) use std::sync::atomic::Ordering;
+/// What changes in forked children only, which loom does not have.
+pub(crate) use std::sync::atomic::{AtomicPtr as ForkPtr, AtomicU32 as ForkNumber};
+
+/// How often a waiter looks before it sleeps: a few microseconds, less than the call
+/// that would wake it costs the thread it waits for (`worker::SPIN`).
+pub(crate) const WAIT_SPINS: usize = if cfg!(loom) { 1 } else { 500 };
+
+/// How often a lock is looked at before its waiter sleeps.
+const LOCK_SPINS: usize = if cfg!(loom) { 1 } else { 100 };
+
+/// Thread-local cells.
+macro_rules! per_thread {
+    ($($(#[$doc:meta])* $seen:vis static $name:ident: $type:ty = $value:expr;)*) => {
+        #[cfg(not(loom))]
+        std::thread_local! { $($(#[$doc])* $seen static $name: $type = const { $value };)* }
+        #[cfg(loom)]
+        loom::thread_local! { $($(#[$doc])* $seen static $name: $type = $value;)* }
+    };
+}
+pub(crate) use per_thread;
+
+/// Whether a tool has planted this fault, and is to find it: `cargo xtask loom` and
+/// `cargo xtask tsan` prove by these that they look. Nothing else is built with them.
+#[cfg(not(planted))]
+pub(crate) const fn planted(_fault: &str) -> bool {
+    false
 }
 
-/// Wakes at most `count` of the threads that sleep on `word`.
-fn futex_wake(word: &AtomicU32, count: u32) {
-    let count = count.min(i32::MAX as u32);
-    // SAFETY: the word is a valid, aligned u32; the kernel reads only its address.
-    unsafe {
-        libc::syscall(
-            libc::SYS_futex,
-            word.as_ptr(),
-            libc::FUTEX_WAKE | libc::FUTEX_PRIVATE_FLAG,
-            count,
-        );
-    }
+/// As above, in a build of such a tool.
+#[cfg(planted)]
+pub(crate) fn planted(fault: &str) -> bool {
+    static FAULT: std::sync::LazyLock<Option<String>> =
+        std::sync::LazyLock::new(|| std::env::var("ROLLOUT_PLANTED").ok());
+    FAULT.as_deref() == Some(fault)
 }
 
 /// A number that changes, and threads that sleep until it does.
 #[derive(Debug, Default)]
 pub(crate) struct Event {
-    epoch: AtomicU32,
+    epoch: Word,
 }
 
 impl Event {
@@ -74,41 +94,42 @@ impl Event {
     /// Wakes at most `count` sleepers.
     pub(crate) fn wake(&self, count: u32) {
         if count > 0 {
-            futex_wake(&self.epoch, count);
+            self.epoch.wake(count);
         }
     }
 
     /// Sleeps while the number is `epoch`, and until this time; may return early.
     pub(crate) fn sleep(&self, epoch: u32, until: Option<Instant>) {
-        let time = until.map(|until| until.saturating_duration_since(Instant::now()));
-        futex_wait(&self.epoch, epoch, time);
+        let time = until.map(|until| until.saturating_duration_since(now()));
+        self.epoch.wait(epoch, time);
     }
 }
 
 /// A lock for sections of a few dozen instructions.
 #[derive(Debug, Default)]
-pub(crate) struct Lock<T> {
+pub(crate) struct WordLock<T> {
     /// 0: free. 1: held. 2: held, and somebody may sleep.
-    state: AtomicU32,
+    state: Word,
     value: UnsafeCell<T>,
 }
 
 // SAFETY: the lock gives its value to one thread at a time, which may be any.
-unsafe impl<T: Send> Sync for Lock<T> {}
+unsafe impl<T: Send> Sync for WordLock<T> {}
 
 const FREE: u32 = 0;
 const HELD: u32 = 1;
 const CONTENDED: u32 = 2;
 
-impl<T> Lock<T> {
+impl<T> WordLock<T> {
+    #[cfg(not(loom))]
     pub(crate) const fn new(value: T) -> Self {
         Self {
-            state: AtomicU32::new(FREE),
+            state: Word::new(FREE),
             value: UnsafeCell::new(value),
         }
     }
 
-    pub(crate) fn lock(&self) -> Guard<'_, T> {
+    pub(crate) fn lock(&self) -> WordGuard<'_, T> {
         // Acquire, with the Release of the unlock: what the last holder wrote is
         // visible.
         if self
@@ -118,18 +139,19 @@ impl<T> Lock<T> {
         {
             self.lock_contended();
         }
-        Guard {
+        WordGuard {
             lock: self,
             value: PhantomData,
         }
     }
 
     /// The guard, unless the lock is held.
-    pub(crate) fn try_lock(&self) -> Option<Guard<'_, T>> {
+    #[cfg(not(loom))]
+    pub(crate) fn try_lock(&self) -> Option<WordGuard<'_, T>> {
         let locked = self
             .state
             .compare_exchange(FREE, HELD, Ordering::Acquire, Ordering::Relaxed);
-        locked.is_ok().then_some(Guard {
+        locked.is_ok().then_some(WordGuard {
             lock: self,
             value: PhantomData,
         })
@@ -140,8 +162,9 @@ impl<T> Lock<T> {
     /// # Safety
     ///
     /// * The calling thread holds the lock, and there is no other guard of it.
-    pub(crate) unsafe fn held(&self) -> Guard<'_, T> {
-        Guard {
+    #[cfg(not(loom))]
+    pub(crate) unsafe fn held(&self) -> WordGuard<'_, T> {
+        WordGuard {
             lock: self,
             value: PhantomData,
         }
@@ -151,7 +174,7 @@ impl<T> Lock<T> {
     fn lock_contended(&self) {
         // Sections are short: the holder is usually done long before a sleep and a
         // wake-up would be (`worker::SPIN`).
-        for _ in 0..100 {
+        for _ in 0..LOCK_SPINS {
             if self.state.load(Ordering::Relaxed) == FREE
                 && self
                     .state
@@ -165,20 +188,20 @@ impl<T> Lock<T> {
         // Whoever gets the lock here cannot know whether others sleep too, so it
         // leaves the mark that makes its unlock wake one of them.
         while self.state.swap(CONTENDED, Ordering::Acquire) != FREE {
-            futex_wait(&self.state, CONTENDED, None);
+            self.state.wait(CONTENDED, None);
         }
     }
 }
 
 /// The right to a lock's value.
 #[derive(Debug)]
-pub(crate) struct Guard<'a, T> {
-    lock: &'a Lock<T>,
+pub(crate) struct WordGuard<'a, T> {
+    lock: &'a WordLock<T>,
     /// Shared, a guard gives `&T`: it is as much for other threads as that.
     value: PhantomData<&'a mut T>,
 }
 
-impl<T> Deref for Guard<'_, T> {
+impl<T> Deref for WordGuard<'_, T> {
     type Target = T;
 
     fn deref(&self) -> &T {
@@ -187,7 +210,7 @@ impl<T> Deref for Guard<'_, T> {
     }
 }
 
-impl<T> DerefMut for Guard<'_, T> {
+impl<T> DerefMut for WordGuard<'_, T> {
     fn deref_mut(&mut self) -> &mut T {
         // SAFETY: the guard's thread holds the lock, and the guard is borrowed
         // exclusively.
@@ -195,16 +218,16 @@ impl<T> DerefMut for Guard<'_, T> {
     }
 }
 
-impl<T> Drop for Guard<'_, T> {
+impl<T> Drop for WordGuard<'_, T> {
     fn drop(&mut self) {
         // Release, with the Acquire of the next lock.
         if self.lock.state.swap(FREE, Ordering::Release) == CONTENDED {
-            futex_wake(&self.lock.state, 1);
+            self.lock.state.wake(1);
         }
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
     use std::sync::Arc;

@@ -15,6 +15,7 @@ use crate::busy::Claim;
 use crate::inside;
 use crate::job::{Job, Kind, Stop};
 use crate::pool::{AbortOnUnwind, Inner, Pool, RunError, Shared};
+use crate::sync::now;
 
 /// When a request is to be done, and before which others.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -356,7 +357,7 @@ impl Ticket<'_> {
     /// [`RunError`].
     pub fn wait_timeout(&self, timeout: Duration) -> Option<Result<Tally, RunError>> {
         // A time that the clock cannot tell does not come.
-        match self.attend(Instant::now().checked_add(timeout)) {
+        match self.attend(now().checked_add(timeout)) {
             Ok(result) => result,
             Err(error) => Some(Err(error)),
         }

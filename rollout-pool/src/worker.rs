@@ -6,7 +6,7 @@ use std::io;
 use std::mem;
 use std::ptr;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use rollout_core::trap::is_spent;
 
@@ -14,14 +14,15 @@ use crate::job::Watch;
 use crate::pool::{AbortOnUnwind, Shared};
 use crate::spawn::spawn;
 use crate::state::State;
-use crate::sync::{AtomicU64, Guard, Ordering};
-use crate::thread::JoinHandle;
+#[cfg(loom)]
+use crate::sync::LocalCell;
+use crate::sync::{Gauge, Guard, JoinHandle, Ordering, is_current, now, per_thread};
 
-thread_local! {
+per_thread! {
     /// What this thread is.
-    static IDENTITY: Cell<Identity> = const { Cell::new(Identity::NONE) };
+    static IDENTITY: Cell<Identity> = Cell::new(Identity::NONE);
     /// The slot this thread had last, of whichever request: its caches know that data.
-    static LAST_SLOT: Cell<usize> = const { Cell::new(0) };
+    static LAST_SLOT: Cell<usize> = Cell::new(0);
 }
 
 /// What a thread is in its pool.
@@ -77,7 +78,7 @@ pub(crate) fn remember_slot(slot: usize) {
 /// does, too short to be felt by whoever else wants the CPU. It is what five calls
 /// that wake a sleeper cost: 10 microseconds each, and the sleeper runs after 7
 /// (futex ping-pong between two threads, AMD EPYC, 2 CPUs, KVM, 2026-11-30).
-const SPIN: Duration = Duration::from_micros(50);
+const SPIN: Duration = Duration::from_micros(if cfg!(loom) { 0 } else { 50 });
 
 /// Starts worker `id`, which prefers this slot.
 ///
@@ -113,7 +114,7 @@ fn replace(shared: &Arc<Shared>, id: usize) -> io::Result<Retired> {
     let mut threads = shared.threads.lock();
     let thread = start(shared, id, preferred_slot())?;
     // (Whoever ends the pool may have taken the list already, and waits.)
-    let place = threads.working.iter().position(JoinHandle::is_current);
+    let place = threads.working.iter().position(is_current);
     let me = place.map(|place| threads.working.swap_remove(place));
     threads.working.push(thread);
     Ok(Retired(match me {
@@ -154,12 +155,15 @@ fn work(shared: &Arc<Shared>, id: usize) {
             let replaced = replace(shared, id);
             state = shared.state.lock();
             state.spent -= usize::from(spent);
-            spent = replaced.is_err();
+            let was_spent = mem::replace(&mut spent, replaced.is_err());
             state.spent += usize::from(spent);
-            state = shared.tell_waiters(state);
             if let Ok(before) = replaced {
                 retired = Some(before);
                 break;
+            }
+            if !was_spent && state.has_no_worker(shared.nthread) {
+                // Whoever has relied on the last worker; and there may be work by now.
+                state = shared.tell_waiters(state);
             }
         }
         if let Some(task) = state.tasks.pop_front() {
@@ -208,7 +212,10 @@ fn work(shared: &Arc<Shared>, id: usize) {
             worked = true;
         } else if state.stopping {
             state.gone += 1;
-            // For those who wait for more tasks than there were.
+            // (Not counted twice.)
+            state.spent -= usize::from(spent);
+            // For those who wait for more tasks than there were, or have relied on the last
+            // worker.
             state = shared.tell_waiters(state);
             break;
         } else {
@@ -245,11 +252,11 @@ pub struct WorkerStats {
 #[derive(Debug, Default)]
 pub(crate) struct WorkerMeter {
     /// In nanoseconds, without the work that it is at.
-    busy: AtomicU64,
+    busy: Gauge,
     /// When the work that it is at began, in nanoseconds of the pool's life, or 0.
-    since: AtomicU64,
+    since: Gauge,
     /// Tasks, rollouts, steps.
-    counts: [AtomicU64; 3],
+    counts: [Gauge; 3],
 }
 
 impl WorkerMeter {
@@ -289,8 +296,8 @@ fn spin<'s>(shared: &'s Shared, mut state: Guard<'s, State>) -> Guard<'s, State>
     state.spinning += 1;
     let epoch = shared.work.epoch();
     drop(state);
-    let start = Instant::now();
-    while shared.work.epoch() == epoch && start.elapsed() < SPIN {
+    let start = now();
+    while shared.work.epoch() == epoch && now() - start < SPIN {
         for _ in 0..8 {
             hint::spin_loop();
         }

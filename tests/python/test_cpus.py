@@ -9,9 +9,9 @@ import mujoco
 import pytest
 
 import rollout
+from held import wait_until
 from isolation import run
 from reference import assert_same_bits, batch, dirty_data, plain_loop
-from test_threads import wait_until
 
 ALLOWED = sorted(os.sched_getaffinity(0))
 
@@ -35,7 +35,7 @@ def test_r53_a_process_on_one_cpu_has_one_thread_unless_it_asks_for_more():
     program = """
         import os
         import rollout
-        from test_threads import pool_threads, wait_until
+        from held import pool_threads, wait_until
 
         print(rollout.default_nthread())
         with rollout.Rollout(nthread=rollout.default_nthread()) as pool:
@@ -118,13 +118,15 @@ def test_as_many_data_as_cpus_are_needed():
 
 def test_r56_a_callback_sees_the_cpu_of_the_list():
     rollouts = batch("heap", nbatch=3, nstep=2)
+    # (To make data dirty steps them, here.)
+    arguments = rollouts.arguments(dirty_data(rollouts.model, 1))
     seen = set()
     mujoco.set_mjcb_control(
         lambda model, data: seen.add(frozenset(os.sched_getaffinity(threading.get_native_id())))
     )
     try:
         with rollout.Rollout(cpus=ALLOWED[-1:]) as pool:
-            pool.rollout(**rollouts.arguments(dirty_data(rollouts.model, 1)))
+            pool.rollout(**arguments)
     finally:
         mujoco.set_mjcb_control(None)
     assert seen == {frozenset(ALLOWED[-1:])}

@@ -16,7 +16,6 @@ from held import Held, pool_threads, wait_until
 from isolation import in_threads, isolated, run
 from reference import INPUTS, assert_right, assert_same_bits, batch, dirty_data, plain_loop
 
-
 NAMES = ["slider", "pendulum", "every_input", "heap", "activations", "exploding"]
 
 

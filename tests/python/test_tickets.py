@@ -7,10 +7,11 @@ import copy
 import gc
 import os
 import pickle
+import sys
 import threading
 import time
 from concurrent.futures import CancelledError
-from typing import Any
+from typing import Any, ClassVar
 
 import mujoco
 import numpy as np
@@ -69,9 +70,7 @@ def test_a_ticket_writes_to_the_arrays_that_it_is_given():
         assert found[0] is state and found[1] is sensordata
         assert_same_bits(found, expected)
         arguments["model"] = [rollouts.first_model] * 4
-        unchecked = pool.submit(
-            **arguments, state=state, skip_checks=True, outcomes=True
-        ).result()
+        unchecked = pool.submit(**arguments, state=state, skip_checks=True, outcomes=True).result()
         assert unchecked[0] is state and unchecked[1] is None
         assert unchecked[2].completed.all()
 
@@ -112,7 +111,7 @@ def test_r79_what_is_waited_for_in_vain_goes_on(nthread, control_callback):
         gate.wait_for_somebody()
         if nthread == 1:
             assert not ticket.wait(timeout=0.01)
-            with pytest.raises(TimeoutError, match="^the request is not done yet$"):
+            with pytest.raises(TimeoutError, match=r"^the request is not done yet$"):
                 ticket.result(timeout=0.01)
         assert not ticket.wait(timeout=0)
         assert not ticket.wait(timeout=-1)
@@ -196,15 +195,17 @@ def test_terms_that_are_none_are_refused():
             for timeout in (-1, -1e-9, float("nan")):
                 with pytest.raises(ValueError, match="timeout must be a non-negative number"):
                     call(**arguments, timeout=timeout)
-            for priority in (1 << 31, -(1 << 31) - 1, 0.5, None):
+            priorities: list[Any] = [1 << 31, -(1 << 31) - 1, 0.5, None]
+            for priority in priorities:
                 with pytest.raises(ValueError, match="priority must be"):
                     call(**arguments, priority=priority)
-        for progress in (None, 1, "yes"):
+        wrong: list[Any] = [None, 1, "yes"]
+        for progress in wrong:
             with pytest.raises(TypeError, match="progress must be a bool or a function"):
                 pool.rollout(**arguments, progress=progress)
-    with pytest.raises(RuntimeError, match="^rollout requested after thread pool shutdown$"):
+    with pytest.raises(RuntimeError, match=r"^rollout requested after thread pool shutdown$"):
         pool.submit(**arguments)
-    with pytest.raises(RuntimeError, match="^rollout requested after thread pool shutdown$"):
+    with pytest.raises(RuntimeError, match=r"^rollout requested after thread pool shutdown$"):
         pool.stats()
 
 
@@ -550,7 +551,7 @@ def test_what_progress_raises_ends_the_call(nthread):
 class Bar:
     """A stand-in for `tqdm.auto`, and for the bar that it makes."""
 
-    made: list[Bar] = []
+    made: ClassVar[list[Bar]] = []
 
     @staticmethod
     def tqdm(**arguments: Any) -> Bar:
@@ -579,12 +580,12 @@ class Bar:
 def test_progress_can_be_a_bar(monkeypatch):
     rollouts = batch("slider", nbatch=7, nstep=3)
     arguments = rollouts.arguments(dirty_data(rollouts.model, 2))
-    monkeypatch.setitem(__import__("sys").modules, "tqdm.auto", Bar)
+    monkeypatch.setitem(sys.modules, "tqdm.auto", Bar)
     assert_same_bits(rollout.rollout(**arguments, progress=True), plain_loop(rollouts))
     (bar,) = Bar.made
     assert bar.arguments["total"] == bar.n == 7
     assert bar.said == {"steps": 21} and bar.is_closed
-    monkeypatch.setitem(__import__("sys").modules, "tqdm.auto", None)
+    monkeypatch.setitem(sys.modules, "tqdm.auto", None)
     with pytest.raises(ImportError, match="progress=True needs tqdm"):
         rollout.rollout(**arguments, progress=True)
 

@@ -15,6 +15,7 @@ mod deps;
 mod header;
 mod in_order;
 mod lint;
+mod loom;
 mod memcheck;
 mod package;
 mod program;
@@ -22,8 +23,10 @@ mod pytest;
 mod readme;
 mod releases;
 mod sanitize;
+mod soak;
 mod step;
 mod test;
+mod tsan;
 mod watched;
 mod workspace;
 
@@ -91,6 +94,24 @@ const VERBS: &[Verb] = &[
         options: "",
         about: "the C tests under valgrind",
         run: memcheck::main,
+    },
+    Verb {
+        name: "tsan",
+        options: "",
+        about: "threads of the pool, in Rust and C, under ThreadSanitizer",
+        run: tsan::main,
+    },
+    Verb {
+        name: "soak",
+        options: "[--seconds N]",
+        about: "two pools, used by four threads in every way there is, for a minute",
+        run: soak::main,
+    },
+    Verb {
+        name: "loom",
+        options: "[MODEL]...",
+        about: "run the pool's models in every order of their threads",
+        run: loom::main,
     },
     Verb {
         name: "bench",

@@ -8,7 +8,7 @@ use xshell::cmd;
 use crate::deps::Deps;
 use crate::step::step;
 use crate::workspace::Workspace;
-use crate::{ctest, header, memcheck, package, pytest, readme, sanitize};
+use crate::{ctest, header, loom, memcheck, package, pytest, readme, sanitize, tsan};
 
 /// The verb.
 pub(crate) fn main(workspace: &Workspace, arguments: Arguments) -> Result<()> {
@@ -21,6 +21,8 @@ pub(crate) fn main(workspace: &Workspace, arguments: Arguments) -> Result<()> {
         let shell = workspace.shell()?;
         Ok(cmd!(shell, "cargo test --workspace").quiet().run()?)
     })?;
+    step("loom", || loom::run(workspace))?;
+    step("tsan", || tsan::run(workspace, &deps))?;
     step("the examples of README.md", || {
         readme::run(workspace, &deps)
     })?;

@@ -1,6 +1,6 @@
 // A host that is wrong in the way that its argument names. The tools that watch for such
-// faults must stop it (`cargo xtask sanitize` and `memcheck`): one that lets it pass does
-// not see anything at all. Ends with 0 if nobody minds.
+// faults must stop it (`cargo xtask sanitize`, `memcheck` and `tsan`): one that lets it
+// pass does not see anything at all. Ends with 0 if nobody minds.
 
 #include <limits.h>
 #include <math.h>
@@ -60,7 +60,8 @@ static RolloutEngine make_engine(void) {
 }
 
 // One rollout, whose states are said to have room in `state`.
-static RolloutStatus run(const RolloutEngine* engine, double* state, size_t nstep) {
+static RolloutStatus run(const RolloutEngine* engine, double* state, size_t nstep,
+                         RolloutOutcome* outcome) {
   RolloutPool* pool = NULL;
   RolloutModel model;
   RolloutData data;
@@ -81,6 +82,8 @@ static RolloutStatus run(const RolloutEngine* engine, double* state, size_t nste
   request.nstep = nstep;
   request.initial_state = rollout_shared(&start, 1);
   request.state = rollout_output(state, nstep);
+  request.outcomes = outcome;
+  request.noutcome = outcome ? 1 : 0;
   if (rollout_pool_create(0, &pool, NULL)) {
     exit(1);
   }
@@ -96,7 +99,7 @@ static int library_overflow(void) {
   RolloutEngine engine = make_engine();
   double* state = (double*)malloc((NSTEP - 1) * sizeof(double));
   double row;
-  if (run(&engine, state, NSTEP) != ROLLOUT_STATUS_ROLLOUTS_FAILED) {
+  if (run(&engine, state, NSTEP, NULL) != ROLLOUT_STATUS_ROLLOUTS_FAILED) {
     printf("the request did not run\n");
     return 1;
   }
@@ -138,9 +141,50 @@ static int trap_reads(size_t size, size_t begin, uint32_t level) {
   engine.hooks.log_function = level + 16;
   engine.hooks.log_error = 100;
   engine.hooks.log_warning = 50;
-  status = run(&engine, &state, 1);
+  status = run(&engine, &state, 1, NULL);
   free(bytes);
   return status != ROLLOUT_STATUS_OK;
+}
+
+// Returns when two threads are here, whose order that does not settle.
+static int arrived;
+static void meet(void) {
+  __atomic_fetch_add(&arrived, 1, __ATOMIC_RELAXED);
+  while (__atomic_load_n(&arrived, __ATOMIC_RELAXED) < 2) {
+  }
+}
+
+static int shared;
+static void write_shared(void* user) {
+  meet();
+  *(int*)user += one;
+}
+
+// A request whose outcome goes where that of another one does.
+static RolloutOutcome shared_outcome;
+static void step_together(const void* model, void* data) {
+  (void)model;
+  (void)data;
+  meet();
+}
+static void run_together(void* user) {
+  RolloutEngine engine = make_engine();
+  double state;
+  (void)user;
+  engine.step = step_together;
+  run(&engine, &state, 1, &shared_outcome);
+}
+
+static int twice(RolloutTask task) {
+  RolloutPool* pool = NULL;
+  if (rollout_pool_create(2, &pool, NULL)) {
+    exit(1);
+  }
+  rollout_pool_schedule(pool, task, &shared, NULL);
+  rollout_pool_schedule(pool, task, &shared, NULL);
+  rollout_pool_wait_count(pool, 2, NULL);
+  rollout_pool_destroy(pool);
+  return 0;
 }
 
 static int host_overflow(void) {
@@ -180,6 +224,12 @@ int main(int argc, char** argv) {
   }
   if (strcmp(what, "host-undefined") == 0) {
     return host_undefined();
+  }
+  if (strcmp(what, "host-race") == 0) {
+    return twice(write_shared);
+  }
+  if (strcmp(what, "library-race") == 0) {
+    return twice(run_together);
   }
   if (strcmp(what, "host-leak") == 0) {
     return host_leak();
