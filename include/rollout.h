@@ -997,7 +997,8 @@ RolloutStatus rollout_submit(struct RolloutPool *pool,
 // Errors: TIMEOUT if it is not done in time; else what rollout_run would give:
 // ROLLOUTS_FAILED, CANCELLED, OUT_OF_TIME, NO_THREAD, PANIC. NULL_POINTER, MISALIGNED.
 // WOULD_DEADLOCK at once, if it is not done and the calling thread is inside the same pool
-// (in one of its tasks, or in a callback of a rollout) and would wait.
+// (in one of its tasks, or in a callback of a rollout) and would wait. FORKED at once, in a
+// child that was forked while the request was in flight.
 //
 // The caller promises:
 // `ticket` is NULL or a live handle, `error` is NULL or an error object.
@@ -1010,7 +1011,7 @@ RolloutStatus rollout_ticket_wait(struct RolloutTicket *ticket,
 // CANCELLED, unless all rollouts had ended by themselves. May be called from any thread
 // and in any callback, and does nothing when the request is done.
 //
-// Errors: NULL_POINTER, MISALIGNED.
+// Errors: NULL_POINTER, MISALIGNED; FORKED.
 //
 // The caller promises:
 // `ticket` is NULL or a live handle, `error` is NULL or an error object.
@@ -1019,7 +1020,7 @@ RolloutStatus rollout_ticket_cancel(struct RolloutTicket *ticket, struct Rollout
 // Writes 1 to `*done` if the request is done, and 0 if it is not. If it is, what the
 // rollouts wrote is visible to the caller. Returns at once.
 //
-// Errors: NULL_POINTER, MISALIGNED.
+// Errors: NULL_POINTER, MISALIGNED; FORKED.
 //
 // The caller promises:
 // `ticket` is NULL or a live handle; the other pointers are NULL or valid.
@@ -1031,7 +1032,7 @@ RolloutStatus rollout_ticket_done(const struct RolloutTicket *ticket,
 // flight, and publish nothing of what the rollouts have written. Returns at once; costs
 // some nanoseconds for each of the request's data.
 //
-// Errors: NULL_POINTER, MISALIGNED.
+// Errors: NULL_POINTER, MISALIGNED; FORKED.
 //
 // The caller promises:
 // `ticket` is NULL or a live handle; the other pointers are NULL or valid.
@@ -1047,7 +1048,8 @@ RolloutStatus rollout_ticket_progress(const struct RolloutTicket *ticket,
 //
 // It may be called inside the pool, but not in a callback of the ticket's own rollouts,
 // which would wait for itself: there it is WOULD_DEADLOCK, and nothing has happened. (Two
-// callbacks that release each other's tickets do wait for ever.)
+// callbacks that release each other's tickets do wait for ever.) In a child that was forked
+// while the request was in flight it returns at once.
 //
 // Errors: MISALIGNED; WOULD_DEADLOCK.
 //

@@ -144,8 +144,7 @@ fn the_abi_holds_no_lock_and_no_loop_over_steps() {
 #[test]
 fn core_names_no_thread_and_no_lock() {
     let words = [
-        "std::thread::",
-        "thread::spawn",
+        "std::thread",
         "thread::",
         "Mutex",
         "RwLock",
@@ -171,8 +170,7 @@ fn the_pool_waits_with_its_own_primitives_only() {
         "scope(",
         "fence(",
         "park",
-        "std::thread::",
-        "thread::spawn",
+        "thread::Builder",
     ];
     let mut sources = Source::all("rollout-pool/src");
     let models = ["/tests.rs", "/models.rs", "/model.rs"];

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use rollout_core::Engine;
 use rollout_core::array::check_pointer;
-use rollout_pool::Ticket;
+use rollout_pool::{RunError, Ticket};
 
 use crate::error::{Failure, RolloutError, RolloutStatus, boundary};
 use crate::pool::{RolloutPool, check_out, handle};
@@ -164,7 +164,8 @@ pub unsafe extern "C" fn rollout_submit(
 /// Errors: TIMEOUT if it is not done in time; else what rollout_run would give:
 /// ROLLOUTS_FAILED, CANCELLED, OUT_OF_TIME, NO_THREAD, PANIC. NULL_POINTER, MISALIGNED.
 /// WOULD_DEADLOCK at once, if it is not done and the calling thread is inside the same pool
-/// (in one of its tasks, or in a callback of a rollout) and would wait.
+/// (in one of its tasks, or in a callback of a rollout) and would wait. FORKED at once, in a
+/// child that was forked while the request was in flight.
 ///
 /// # Safety
 ///
@@ -196,7 +197,7 @@ pub unsafe extern "C" fn rollout_ticket_wait(
 /// CANCELLED, unless all rollouts had ended by themselves. May be called from any thread
 /// and in any callback, and does nothing when the request is done.
 ///
-/// Errors: NULL_POINTER, MISALIGNED.
+/// Errors: NULL_POINTER, MISALIGNED; FORKED.
 ///
 /// # Safety
 ///
@@ -208,7 +209,9 @@ pub unsafe extern "C" fn rollout_ticket_cancel(
 ) -> RolloutStatus {
     let body = || {
         // SAFETY: the caller's promise.
-        unsafe { flight(ticket)? }.ticket.cancel();
+        let flight = unsafe { flight(ticket)? };
+        of_this_process(&flight)?;
+        flight.ticket.cancel();
         Ok(())
     };
     // SAFETY: the caller's promise.
@@ -218,7 +221,7 @@ pub unsafe extern "C" fn rollout_ticket_cancel(
 /// Writes 1 to `*done` if the request is done, and 0 if it is not. If it is, what the
 /// rollouts wrote is visible to the caller. Returns at once.
 ///
-/// Errors: NULL_POINTER, MISALIGNED.
+/// Errors: NULL_POINTER, MISALIGNED; FORKED.
 ///
 /// # Safety
 ///
@@ -233,6 +236,7 @@ pub unsafe extern "C" fn rollout_ticket_done(
         // SAFETY: the caller's promise.
         let flight = unsafe { flight(ticket)? };
         check_out(done, "done")?;
+        of_this_process(&flight)?;
         // SAFETY: checked to be non-null and aligned; the host can write it.
         unsafe { *done = flight.ticket.is_done().into() };
         Ok(())
@@ -245,7 +249,7 @@ pub unsafe extern "C" fn rollout_ticket_done(
 /// flight, and publish nothing of what the rollouts have written. Returns at once; costs
 /// some nanoseconds for each of the request's data.
 ///
-/// Errors: NULL_POINTER, MISALIGNED.
+/// Errors: NULL_POINTER, MISALIGNED; FORKED.
 ///
 /// # Safety
 ///
@@ -260,6 +264,7 @@ pub unsafe extern "C" fn rollout_ticket_progress(
         // SAFETY: the caller's promise.
         let flight = unsafe { flight(ticket)? };
         check_out(progress, "progress")?;
+        of_this_process(&flight)?;
         let ticket = &flight.ticket;
         let done = ticket.progress();
         let made = RolloutProgress {
@@ -284,7 +289,8 @@ pub unsafe extern "C" fn rollout_ticket_progress(
 ///
 /// It may be called inside the pool, but not in a callback of the ticket's own rollouts,
 /// which would wait for itself: there it is WOULD_DEADLOCK, and nothing has happened. (Two
-/// callbacks that release each other's tickets do wait for ever.)
+/// callbacks that release each other's tickets do wait for ever.) In a child that was forked
+/// while the request was in flight it returns at once.
 ///
 /// Errors: MISALIGNED; WOULD_DEADLOCK.
 ///
@@ -310,6 +316,14 @@ pub unsafe extern "C" fn rollout_ticket_release(
     };
     // SAFETY: the caller's promise.
     unsafe { boundary(error, body) }
+}
+
+/// Refuses a ticket of the process that this one was forked from, which was in flight then.
+fn of_this_process(flight: &Flight) -> Result<(), Failure> {
+    match flight.ticket.is_of_parent() {
+        true => Err(RunError::Forked.into()),
+        false => Ok(()),
+    }
 }
 
 /// The flight behind a handle. It stays as long as the result, even if the handle is

@@ -15,7 +15,7 @@ use std::mem;
 use std::os::unix::ffi::OsStringExt;
 use std::path::{Component, Path, PathBuf};
 
-use crate::thread::JoinHandle;
+use crate::sync::JoinHandle;
 
 /// No pool has more threads on CPUs of their own.
 const MOST_CPUS: usize = 4096;
@@ -147,7 +147,7 @@ pub(crate) fn pin<T>(thread: &JoinHandle<T>, cpu: usize) -> io::Result<()> {
 
 /// loom's threads have no CPUs.
 #[cfg(loom)]
-pub(crate) fn pin<T>(_: &crate::sync::JoinHandle<T>, _: usize) -> io::Result<()> {
+pub(crate) fn pin<T>(_: &JoinHandle<T>, _: usize) -> io::Result<()> {
     Ok(())
 }
 

@@ -12,7 +12,7 @@
 //!
 //! This crate never names MuJoCo, and steps nothing itself: rollouts are run by
 //! the kernel of `rollout-core`. It uses no lock, condition variable, queue or thread of
-//! std (see `sync.rs` and `thread.rs`).
+//! std (see `sync.rs` and `sync/thread.rs`).
 //!
 //! # The protocol
 #![doc = include_str!("../README.md")]
@@ -32,7 +32,6 @@ mod seat;
 mod spawn;
 mod state;
 mod sync;
-mod thread;
 mod ticket;
 mod worker;
 

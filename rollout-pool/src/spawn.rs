@@ -5,7 +5,7 @@ use std::mem;
 
 #[cfg(all(test, loom))]
 use crate::sync::LocalCell;
-use crate::sync::{JoinHandle, start_thread};
+use crate::sync::{JoinHandle, spawn_unchecked};
 
 /// Bytes of a thread's stack, as many as the main thread usually has: a step runs deep,
 /// and callbacks of the host have the rest.
@@ -30,7 +30,7 @@ pub(crate) unsafe fn spawn<T: Send + 'static>(
     }
     let _signals = BlockedSignals::new();
     // SAFETY: the caller's promise.
-    unsafe { start_thread(name, STACK_SIZE, body) }
+    unsafe { spawn_unchecked(name, STACK_SIZE, body) }
 }
 
 /// Blocks the signals that are sent to a process (not those that a thread's own

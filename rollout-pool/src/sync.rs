@@ -17,6 +17,8 @@ use std::time::Instant;
 mod kernel;
 #[cfg(loom)]
 mod model;
+#[cfg(not(loom))]
+mod thread;
 
 #[cfg(not(loom))]
 use kernel as machine;
@@ -26,7 +28,7 @@ use model as machine;
 use machine::Word;
 pub(crate) use machine::{
     AtomicU32, AtomicU64, AtomicUsize, Guard, JoinHandle, Lock, Unlocked, is_current, now,
-    start_thread,
+    spawn_unchecked,
 };
 #[cfg(loom)]
 pub(crate) use model::LocalCell;
@@ -225,8 +227,7 @@ impl<T> Drop for WordGuard<'_, T> {
     }
 }
 
-#[cfg(not(loom))]
-#[cfg(test)]
+#[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
     use std::sync::Arc;

@@ -250,6 +250,53 @@ static void data_of_a_request_in_flight_are_reset_before_a_child_uses_them(void)
   rollout_pool_destroy(pool);
 }
 
+static void a_ticket_of_the_parent_says_so_in_the_child(void) {
+  static Run run, done;
+  RolloutPool* pool = new_pool(2);
+  RolloutTicket *ticket = NULL, *done_ticket = NULL;
+  RolloutError error = rollout_error();
+  pid_t child;
+  arrived = opened = 0;
+  run_set_up(&done, NBATCH, 1, NULL);
+  CHECK(rollout_submit(pool, &done.request, &done_ticket, NULL) == 0);
+  CHECK(rollout_ticket_wait(done_ticket, -1, NULL) == 0);
+  run_set_up(&run, NBATCH, 1, hold);
+  CHECK(rollout_submit(pool, &run.request, &ticket, NULL) == 0);
+  CHECK(reaches(&arrived, 2));
+  child = fork();
+  if (child == 0) {
+    RolloutProgress progress;
+    int32_t is_done = -1;
+    NEED(rollout_ticket_wait(ticket, -1, &error) == ROLLOUT_STATUS_FORKED);
+    NEED(strstr(error.text, "forked") != NULL);
+    NEED(rollout_ticket_wait(ticket, 0, NULL) == ROLLOUT_STATUS_FORKED);
+    NEED(rollout_ticket_wait(ticket, 1000, NULL) == ROLLOUT_STATUS_FORKED);
+    NEED(rollout_ticket_done(ticket, &is_done, NULL) == ROLLOUT_STATUS_FORKED && is_done == -1);
+    NEED(rollout_ticket_progress(ticket, &progress, NULL) == ROLLOUT_STATUS_FORKED);
+    NEED(rollout_ticket_cancel(ticket, NULL) == ROLLOUT_STATUS_FORKED);
+    NEED(rollout_ticket_release(ticket, NULL) == 0);
+    // What was done before the fork is done here.
+    NEED(rollout_ticket_wait(done_ticket, -1, NULL) == 0 && run_is_right(&done));
+    NEED(rollout_ticket_progress(done_ticket, &progress, NULL) == 0);
+    NEED(progress.rollouts == NBATCH && rollout_ticket_release(done_ticket, NULL) == 0);
+    NEED(process_threads() == 1);
+    // One of the child's own, with data that the parent's is using.
+    run_set_up(&run, NBATCH, 3, NULL);
+    NEED(rollout_submit(pool, &run.request, &ticket, NULL) == 0);
+    NEED(rollout_ticket_wait(ticket, -1, NULL) == 0 && run_is_right(&run));
+    NEED(rollout_ticket_release(ticket, NULL) == 0);
+    rollout_pool_destroy(pool);
+    leave();
+  }
+  CHECK(ended(child) == 0);
+  set(&opened, 1);
+  CHECK_STATUS(rollout_ticket_wait(ticket, -1, &error), ROLLOUT_STATUS_OK, &error);
+  CHECK(run_is_right(&run));
+  CHECK(rollout_ticket_release(ticket, NULL) == 0);
+  CHECK(rollout_ticket_release(done_ticket, NULL) == 0);
+  rollout_pool_destroy(pool);
+}
+
 // The thread that forks in a step, its child, and the steps that it makes in the child.
 static pthread_t forker;
 static pid_t forked;
@@ -559,13 +606,19 @@ static void* load(void* user) {
   int round;
   for (round = 0; get(&loading); round++) {
     RolloutPool* pool = loader->pools[round % 2];
+    RolloutTicket* ticket = NULL;
     uint64_t count = 0;
     int ran = 0;
     run_set_up(&loader->run, NBATCH, 1 + round % 7, NULL);
     loader->failures +=
         rollout_run(pool, &loader->run.request, &loader->run.error) != ROLLOUT_STATUS_OK ||
         !run_is_right(&loader->run);
-    // (Requests by tickets will be submitted and cancelled here.)
+    run_set_up(&loader->run, NBATCH, 1 + round % 7, NULL);
+    loader->failures += rollout_submit(pool, &loader->run.request, &ticket, NULL) != 0;
+    if (round % 3 == 0) {
+      loader->failures += rollout_ticket_wait(ticket, -1, NULL) != 0 || !run_is_right(&loader->run);
+    }
+    loader->failures += rollout_ticket_release(ticket, NULL) != 0;
     rollout_pool_schedule(pool, add_one, &ran, NULL);
     rollout_pool_wait_count(pool, 0, NULL);
     loader->failures += !reaches(&ran, 1) || rollout_pool_count(pool, &count, NULL) != 0;
@@ -603,7 +656,12 @@ static void five_hundred_forks_under_load_never_hang(void) {
     CHECK(reaches(&loaders[i].rounds, 1));
   }
   while (forks < 500 / (int)check_parts && !check_why[0]) {
-    pid_t child = fork();
+    static Run submitted;
+    RolloutTicket* ticket = NULL;
+    pid_t child;
+    run_set_up(&submitted, NBATCH, 1, NULL);
+    CHECK(rollout_submit(pools[0], &submitted.request, &ticket, NULL) == 0);
+    child = fork();
     if (child == 0) {
       RolloutPool* own = NULL;
       Run* run = &loaders[forks % LOADERS].run;
@@ -618,10 +676,12 @@ static void five_hundred_forks_under_load_never_hang(void) {
       rollout_pool_destroy(pools[0]);
       rollout_pool_destroy(pools[1]);
       rollout_pool_destroy(own);
-      // (And a ticket of the parent released.)
+      NEED(rollout_ticket_release(ticket, NULL) == 0);
       leave();
     }
     CHECK(ended(child) == 0);
+    CHECK(rollout_ticket_wait(ticket, -1, NULL) == 0 && run_is_right(&submitted));
+    CHECK(rollout_ticket_release(ticket, NULL) == 0);
     forks++;
   }
   set(&loading, 0);
@@ -640,6 +700,7 @@ int main(void) {
   CASE(a_pool_that_a_child_does_not_use_ends_there_at_once);
   CASE(tasks_of_the_parent_do_not_run_in_the_child);
   CASE(data_of_a_request_in_flight_are_reset_before_a_child_uses_them);
+  CASE(a_ticket_of_the_parent_says_so_in_the_child);
   CASE(a_callback_that_forks_returns_in_the_child_and_the_request_ends);
   CASE(a_callback_on_a_worker_may_fork_and_its_child_end);
   CASE(a_task_that_forks_returns_in_the_child_and_its_thread_ends);

@@ -23,6 +23,8 @@ typedef struct Library {
   int32_t (*run)(RolloutPool*, const RolloutRequest*, RolloutError*);
   int32_t (*schedule)(RolloutPool*, RolloutTask, void*, RolloutError*);
   int32_t (*wait_count)(RolloutPool*, uint64_t, RolloutError*);
+  RolloutStatus (*submit)(RolloutPool*, const RolloutRequest*, RolloutTicket**, RolloutError*);
+  RolloutStatus (*release)(RolloutTicket*, RolloutError*);
 } Library;
 
 // A function of the copy, in a way that C allows.
@@ -42,6 +44,8 @@ static int load(Library* library) {
   find(library, "rollout_run", &library->run);
   find(library, "rollout_pool_schedule", &library->schedule);
   find(library, "rollout_pool_wait_count", &library->wait_count);
+  find(library, "rollout_submit", &library->submit);
+  find(library, "rollout_ticket_release", &library->release);
   return !check_why[0];
 }
 
@@ -65,13 +69,15 @@ static void add_one(void* number) { add((int*)number, 1); }
 static void use(const Library* library, int32_t nthread) {
   static Run run;
   RolloutPool* pool = NULL;
+  RolloutTicket* ticket = NULL;
   int ran = 0;
   run_set_up(&run, NBATCH, 2, NULL);
   CHECK(library->create(nthread, &pool, NULL) == 0);
   CHECK(library->run(pool, &run.request, &run.error) == 0 && run_is_right(&run));
   CHECK(library->schedule(pool, add_one, &ran, NULL) == 0);
   CHECK(library->wait_count(pool, 1, NULL) == 0 && get(&ran) == 1);
-  // (And a ticket submitted and released.)
+  CHECK(library->submit(pool, &run.request, &ticket, NULL) == 0);
+  CHECK(library->release(ticket, NULL) == 0);
   library->destroy(pool);
 }
 

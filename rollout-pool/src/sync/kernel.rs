@@ -1,4 +1,4 @@
-//! The machine as it is: std's atomics and threads, the kernel's futex and clock.
+//! The machine as it is: std's atomics and clock, the kernel's futex and threads.
 
 use std::cell::UnsafeCell;
 use std::ops::Deref;
@@ -7,8 +7,7 @@ use std::time::Duration;
 
 pub(crate) use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize};
 
-pub(crate) use crate::thread::{JoinHandle, start as start_thread};
-
+pub(crate) use super::thread::{JoinHandle, is_current, spawn_unchecked};
 pub(crate) use super::{WordGuard as Guard, WordLock as Lock};
 
 /// The time.
@@ -88,9 +87,4 @@ impl<T> Unlocked<T> {
     pub(crate) fn with_mut<R>(&self, write: impl FnOnce(*mut T) -> R) -> R {
         write(self.0.get())
     }
-}
-
-/// Whether it is the calling thread's.
-pub(crate) fn is_current<T>(thread: &JoinHandle<T>) -> bool {
-    thread.is_current()
 }

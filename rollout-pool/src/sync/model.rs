@@ -131,12 +131,17 @@ impl<T: 'static> LocalCell<T> for loom::thread::LocalKey<Cell<T>> {
     }
 }
 
+/// Whether it is the calling thread's.
+pub(crate) fn is_current<T>(thread: &JoinHandle<T>) -> bool {
+    thread.thread().id() == loom::thread::current().id()
+}
+
 /// Starts a thread.
 ///
 /// # Safety
 ///
 /// * What `body` borrows lives until the thread has ended.
-pub(crate) unsafe fn start_thread<'a, T: Send + 'static>(
+pub(crate) unsafe fn spawn_unchecked<'a, T: Send + 'static>(
     _name: String,
     _stack_size: usize,
     body: impl FnOnce() -> T + Send + 'a,
@@ -146,9 +151,4 @@ pub(crate) unsafe fn start_thread<'a, T: Send + 'static>(
     // SAFETY: the caller's promise.
     let body: Box<dyn FnOnce() -> T + Send + 'static> = unsafe { mem::transmute(body) };
     Ok(loom::thread::spawn(body))
-}
-
-/// Whether it is the calling thread's.
-pub(crate) fn is_current<T>(thread: &JoinHandle<T>) -> bool {
-    thread.thread().id() == loom::thread::current().id()
 }

@@ -51,7 +51,7 @@ struct Start<T, F> {
 /// # Safety
 ///
 /// * What `body` borrows lives until the thread has ended.
-pub(crate) unsafe fn start<T, F>(
+pub(crate) unsafe fn spawn_unchecked<T, F>(
     mut name: String,
     stack_size: usize,
     body: F,
@@ -94,7 +94,7 @@ where
 
 /// The life of a thread.
 extern "C" fn run<T, F: FnOnce() -> T>(start: *mut c_void) -> *mut c_void {
-    // SAFETY: from `start`, with the same types.
+    // SAFETY: from `spawn_unchecked`, with the same types.
     let Start { name, body, result } = *unsafe { Box::from_raw(start.cast::<Start<T, F>>()) };
     // SAFETY: a text that ends in NUL. (A name that is refused is only missed.)
     unsafe { libc::pthread_setname_np(libc::pthread_self(), name.as_ptr()) };
@@ -104,13 +104,13 @@ extern "C" fn run<T, F: FnOnce() -> T>(start: *mut c_void) -> *mut c_void {
     ptr::null_mut()
 }
 
-impl<T> JoinHandle<T> {
-    /// Whether it is the calling thread's.
-    pub(crate) fn is_current(&self) -> bool {
-        // SAFETY: plain calls; the thread has not been joined.
-        unsafe { libc::pthread_equal(self.thread, libc::pthread_self()) != 0 }
-    }
+/// Whether it is the calling thread's.
+pub(crate) fn is_current<T>(thread: &JoinHandle<T>) -> bool {
+    // SAFETY: plain calls; the thread has not been joined.
+    unsafe { libc::pthread_equal(thread.thread, libc::pthread_self()) != 0 }
+}
 
+impl<T> JoinHandle<T> {
     /// The system's name for the thread, which has not been joined.
     pub(crate) fn pthread(&self) -> libc::pthread_t {
         self.thread
@@ -142,8 +142,8 @@ impl<T> Drop for JoinHandle<T> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::sync::{AtomicUsize, Ordering};
     use std::fs;
+    use std::sync::atomic::{AtomicUsize, Ordering};
 
     const STACK_SIZE: usize = 1 << 20;
 
@@ -153,14 +153,14 @@ mod tests {
         // SAFETY: both are waited for here.
         let (sum, panics) = unsafe {
             (
-                start("sum".to_owned(), STACK_SIZE, || {
+                spawn_unchecked("sum".to_owned(), STACK_SIZE, || {
                     borrowed.iter().sum::<i32>()
                 })
                 .unwrap(),
-                start("panics".to_owned(), STACK_SIZE, || panic!("as told")).unwrap(),
+                spawn_unchecked("panics".to_owned(), STACK_SIZE, || panic!("as told")).unwrap(),
             )
         };
-        assert!(!sum.is_current());
+        assert!(!is_current(&sum));
         assert_eq!(sum.join().unwrap(), 6);
         let payload: Returned<()> = panics.join();
         assert_eq!(payload.unwrap_err().downcast_ref(), Some(&"as told"));
@@ -170,7 +170,7 @@ mod tests {
     fn a_name_is_cut_to_what_the_system_keeps() {
         let name = || fs::read_to_string("/proc/thread-self/comm").unwrap();
         // SAFETY: nothing is borrowed.
-        let thread = unsafe { start("0123456789abcdefg".to_owned(), STACK_SIZE, name) };
+        let thread = unsafe { spawn_unchecked("0123456789abcdefg".to_owned(), STACK_SIZE, name) };
         assert_eq!(thread.unwrap().join().unwrap(), "0123456789abcde\n");
     }
 
@@ -185,7 +185,7 @@ mod tests {
         let dropped = Arc::new(AtomicUsize::new(0));
         let value = Counted(Arc::clone(&dropped));
         // SAFETY: nothing is borrowed.
-        drop(unsafe { start("alone".to_owned(), STACK_SIZE, move || value) }.unwrap());
+        drop(unsafe { spawn_unchecked("alone".to_owned(), STACK_SIZE, move || value) }.unwrap());
         while dropped.load(Ordering::Acquire) == 0 {
             std::thread::yield_now();
         }
@@ -194,7 +194,7 @@ mod tests {
     #[test]
     fn an_impossible_stack_is_refused() {
         // SAFETY: nothing is borrowed.
-        let refused = unsafe { start("huge".to_owned(), usize::MAX / 2, || ()) };
+        let refused = unsafe { spawn_unchecked("huge".to_owned(), usize::MAX / 2, || ()) };
         assert!(refused.is_err());
     }
 }
