@@ -440,7 +440,8 @@ typedef struct RolloutEngine {
 typedef struct RolloutWorkerStats {
   // Nanoseconds that it has worked, on tasks and on rollouts.
   uint64_t busy_ns;
-  // Nanoseconds that it has not. The two add up to the age of the pool.
+  // Nanoseconds that it has not. The two add up to the age of the pool, in a child after
+  // fork() since its threads were started there.
   uint64_t idle_ns;
   // Tasks that it has run to their end.
   uint64_t tasks;
@@ -668,7 +669,7 @@ void rollout_group_destroy(struct RolloutGroup *group);
 
 // As rollout_pool_schedule, counted in the group.
 //
-// Errors: NULL_POINTER, MISALIGNED.
+// Errors: NULL_POINTER, MISALIGNED; NO_THREAD in a child after fork().
 //
 // The caller promises:
 // `group` is NULL or a live handle; `task(user)` can be called from any thread,
@@ -700,7 +701,7 @@ RolloutStatus rollout_group_reset_count(struct RolloutGroup *group, struct Rollo
 // Waits until the group's count of completed tasks is at least `value`. What the counted
 // tasks wrote is visible afterwards. Any number of threads may wait at once.
 //
-// Errors: NULL_POINTER, MISALIGNED; WOULD_DEADLOCK and TASK_PANICKED as for
+// Errors: NULL_POINTER, MISALIGNED; WOULD_DEADLOCK, FORKED and TASK_PANICKED as for
 // rollout_pool_wait_count, for the group's tasks.
 //
 // The caller promises:
@@ -842,7 +843,7 @@ int32_t rollout_worker_id(void);
 // begun. Tasks may schedule tasks. In a pool of 0 threads the task runs before
 // this call returns. On whichever thread, it has the default floating-point mode.
 //
-// Errors: NULL_POINTER; NO_THREAD in a child after fork().
+// Errors: NULL_POINTER, MISALIGNED; NO_THREAD in a child after fork().
 //
 // The caller promises:
 // `pool` is NULL or a live handle; `task(user)` can be called from any thread,
@@ -868,7 +869,7 @@ RolloutStatus rollout_pool_count(const struct RolloutPool *pool,
 // Sets the count of completed tasks to zero. There is one count for the pool:
 // threads that share a pool must agree on who resets it, or have a RolloutGroup each.
 //
-// Errors: NULL_POINTER.
+// Errors: NULL_POINTER, MISALIGNED.
 //
 // The caller promises:
 // `pool` is NULL or a live handle, `error` is NULL or an error object.
@@ -877,7 +878,7 @@ RolloutStatus rollout_pool_reset_count(struct RolloutPool *pool, struct RolloutE
 // Waits until the count of completed tasks is at least `value`. What the counted
 // tasks wrote is visible afterwards. Any number of threads may wait at once.
 //
-// Errors: NULL_POINTER; WOULD_DEADLOCK at once, inside the same pool (in one of its
+// Errors: NULL_POINTER, MISALIGNED; WOULD_DEADLOCK at once, inside the same pool (in one of its
 // tasks, or in a callback of a rollout) or where a pool without threads has run too few
 // tasks, and when a pool ends that has run too few; FORKED at once, in a child after
 // fork() that has not scheduled anything; TASK_PANICKED after the wait.
@@ -968,7 +969,8 @@ RolloutStatus rollout_run(struct RolloutPool *pool,
 // for bit. Costs a microsecond or so, and a wake-up of each thread that sleeps and can
 // take part (some 10 microseconds each; ROLLOUT_REQUEST_ATTENDED).
 //
-// Errors: all statuses from 100 to 199; BUSY. `*ticket` is written only on success. What
+// Errors: all statuses from 100 to 199; BUSY; in a child after fork() also NO_THREAD.
+// `*ticket` is written only on success. What
 // comes of the rollouts is told by rollout_ticket_wait.
 //
 // The caller promises:
@@ -1018,7 +1020,8 @@ RolloutStatus rollout_ticket_wait(struct RolloutTicket *ticket,
 RolloutStatus rollout_ticket_cancel(struct RolloutTicket *ticket, struct RolloutError *error);
 
 // Writes 1 to `*done` if the request is done, and 0 if it is not. If it is, what the
-// rollouts wrote is visible to the caller. Returns at once.
+// rollouts wrote is visible to the caller. Returns at once, but that what others have left
+// of a request whose time is up is ended here: rows are filled, and a data may be reset.
 //
 // Errors: NULL_POINTER, MISALIGNED; FORKED.
 //

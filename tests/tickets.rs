@@ -814,3 +814,124 @@ fn a_caller_can_cancel_in_a_pause() {
         }
     });
 }
+
+#[test]
+fn who_waits_is_told_of_what_another_caller_has_left_between_two_rollouts() {
+    // One step each, so that whoever pauses has ended a rollout, and leaves no place behind.
+    for nthread in [0, 1] {
+        let pool = Pool::new(nthread).unwrap();
+        for _ in 0..50 {
+            let hold = Hold::default();
+            let held = hold.clone();
+            let mut clocks = Clocks::new([20, 1], 1, move |_| held.here());
+            clocks.chunk_size = 1;
+            pool.scope(|scope| {
+                let request = clocks.request();
+                let terms = Terms::default();
+                let ticket = scope.submit(request, terms, Start::Attended).unwrap();
+                thread::scope(|threads| {
+                    let ticket = &ticket;
+                    // In a rollout, and out of time when that ends.
+                    threads.spawn(move || ticket.wait_timeout(Duration::ZERO));
+                    hold.reach(1);
+                    // It has no data to work on meanwhile.
+                    let waiter = threads.spawn(move || ticket.wait().unwrap().completed);
+                    thread::sleep(Duration::from_millis(1));
+                    hold.open();
+                    assert_eq!(waiter.join().unwrap(), 20);
+                });
+            });
+        }
+    }
+}
+
+#[test]
+fn a_panic_in_a_pause_ends_the_request_first() {
+    each_pool(|pool| {
+        for ndata in [1, 3] {
+            let mut clocks = Clocks::new([ndata, 1_000_000], ndata, |_| {
+                thread::sleep(Duration::from_micros(1));
+            });
+            let mut pause = |_| -> Next { panic::resume_unwind(Box::new("in a pause")) };
+            let call = AssertUnwindSafe(|| {
+                let terms = Terms::default();
+                pool.run_with_pauses(&mut clocks.request(), terms, pauses(&mut pause))
+            });
+            let payload = panic::catch_unwind(call).unwrap_err();
+            assert_eq!(payload.downcast_ref(), Some(&"in a pause"));
+            assert_eq!(clocks.tally().completed, 0);
+            clocks.model = [Box::new(|_| {})];
+            clocks.nstep = 1;
+            clocks.state.truncate(ndata);
+            let result = pool.run(&mut clocks.request());
+            assert_eq!(result.unwrap().completed, ndata);
+        }
+    });
+}
+
+#[test]
+fn time_is_heeded_where_no_steps_are_made() {
+    each_pool(|pool| {
+        let mut clocks = Clocks::new([1, 0], 3, |_| {});
+        let terms = within(Duration::from_millis(5));
+        pool.scope(|scope| {
+            let arrays = Arrays {
+                nbatch: 20_000_000,
+                nstep: 0,
+                initial_state: Input::shared(&[0.0]),
+                ..Arrays::default()
+            };
+            let simulation = Simulation::of(&clocks.model, &mut clocks.slots).unwrap();
+            let request = Request::new(simulation, arrays).unwrap();
+            let ticket = scope.submit(request, terms, Start::AtOnce).unwrap();
+            let Err(RunError::Stopped(Ended::OutOfTime, tally)) = ticket.wait() else {
+                panic!("twenty million rollouts in 5 ms");
+            };
+            assert!(tally.completed < 20_000_000);
+        });
+    });
+}
+
+#[test]
+fn a_thread_that_was_counted_on_for_two_things_wakes_another_for_one_of_them() {
+    let pool = Pool::new(2).unwrap();
+    for _ in 0..300 {
+        // One worker looks out for more, and the other one sleeps.
+        let before = pool.count();
+        pool.schedule(|| {});
+        pool.wait_count(before + 1).unwrap();
+        let hold = Hold::default();
+        let held = hold.clone();
+        let mut clocks = Clocks::new([1, 3], 1, |_| {});
+        pool.scope(|scope| {
+            let request = clocks.request();
+            let ticket = scope
+                .submit(request, Terms::default(), Start::AtOnce)
+                .unwrap();
+            pool.schedule(move || held.here());
+            // Without taking part; the task ends when this is done.
+            eventually("a sleeping thread begins", || ticket.is_done());
+        });
+        hold.open();
+        pool.wait_count(before + 2).unwrap();
+    }
+}
+
+#[test]
+fn a_pool_that_a_callback_ends_ends_what_others_have_left() {
+    let pool = Arc::new(Pool::new(0).unwrap());
+    let mut left = Clocks::new([3, 5], 1, |_| {});
+    pool.scope(|scope| {
+        let request = left.request();
+        let ticket = scope
+            .submit(request, Terms::default(), Start::AtOnce)
+            .unwrap();
+        assert_eq!(ticket.wait_timeout(Duration::ZERO), None);
+        let inner = Arc::clone(&pool);
+        let mut ends = Clocks::new([1, 1], 1, move |_| inner.end());
+        pool.run(&mut ends.request()).unwrap();
+        assert!(ticket.is_done());
+        cancelled(ticket.wait());
+    });
+    left.tally();
+}

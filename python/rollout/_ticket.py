@@ -45,11 +45,14 @@ class Flight:
     before.
     """
 
+    # One whose making was interrupted.
+    _process = -1
+
     def __init__(self) -> None:
-        self._process = os.getpid()
         self._handle = ctypes.c_void_p()
         self._release: Callable[..., int] = library.rollout_ticket_release
         self._keep: Any = None
+        self._process = os.getpid()
 
     def __del__(self, is_finalizing: Callable[[], bool] = sys.is_finalizing) -> None:
         # Whoever lets it go has left it, so that it is over.

@@ -22,7 +22,8 @@ pub trait Observer {
     /// A step was made (and perhaps failed). Says how its rollout goes on, if it does.
     fn stepped(&mut self) -> Flow;
 
-    /// A rollout has ended. Says how the others go on.
+    /// A rollout has ended. Says how the others go on. (What was said after its last step, if
+    /// that ended it, was not heeded, and is to be said again.)
     fn finished(&mut self) -> Flow;
 }
 

@@ -71,7 +71,7 @@ pub unsafe extern "C" fn rollout_group_destroy(group: *mut RolloutGroup) {
 
 /// As rollout_pool_schedule, counted in the group.
 ///
-/// Errors: NULL_POINTER, MISALIGNED.
+/// Errors: NULL_POINTER, MISALIGNED; NO_THREAD in a child after fork().
 ///
 /// # Safety
 ///
@@ -87,6 +87,7 @@ pub unsafe extern "C" fn rollout_group_schedule(
     let body = || {
         // SAFETY: the caller's promises.
         let (group, task) = unsafe { (group_of(group)?, runnable(task, user)?) };
+        group.start()?;
         group.schedule(task);
         Ok(())
     };
@@ -144,7 +145,7 @@ pub unsafe extern "C" fn rollout_group_reset_count(
 /// Waits until the group's count of completed tasks is at least `value`. What the counted
 /// tasks wrote is visible afterwards. Any number of threads may wait at once.
 ///
-/// Errors: NULL_POINTER, MISALIGNED; WOULD_DEADLOCK and TASK_PANICKED as for
+/// Errors: NULL_POINTER, MISALIGNED; WOULD_DEADLOCK, FORKED and TASK_PANICKED as for
 /// rollout_pool_wait_count, for the group's tasks.
 ///
 /// # Safety

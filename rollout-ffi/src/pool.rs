@@ -250,7 +250,7 @@ pub extern "C" fn rollout_worker_id() -> i32 {
 /// begun. Tasks may schedule tasks. In a pool of 0 threads the task runs before
 /// this call returns. On whichever thread, it has the default floating-point mode.
 ///
-/// Errors: NULL_POINTER; NO_THREAD in a child after fork().
+/// Errors: NULL_POINTER, MISALIGNED; NO_THREAD in a child after fork().
 ///
 /// # Safety
 ///
@@ -305,7 +305,7 @@ pub unsafe extern "C" fn rollout_pool_count(
 /// Sets the count of completed tasks to zero. There is one count for the pool:
 /// threads that share a pool must agree on who resets it, or have a RolloutGroup each.
 ///
-/// Errors: NULL_POINTER.
+/// Errors: NULL_POINTER, MISALIGNED.
 ///
 /// # Safety
 ///
@@ -327,7 +327,7 @@ pub unsafe extern "C" fn rollout_pool_reset_count(
 /// Waits until the count of completed tasks is at least `value`. What the counted
 /// tasks wrote is visible afterwards. Any number of threads may wait at once.
 ///
-/// Errors: NULL_POINTER; WOULD_DEADLOCK at once, inside the same pool (in one of its
+/// Errors: NULL_POINTER, MISALIGNED; WOULD_DEADLOCK at once, inside the same pool (in one of its
 /// tasks, or in a callback of a rollout) or where a pool without threads has run too few
 /// tasks, and when a pool ends that has run too few; FORKED at once, in a child after
 /// fork() that has not scheduled anything; TASK_PANICKED after the wait.
@@ -357,7 +357,8 @@ pub unsafe extern "C" fn rollout_pool_wait_count(
 pub struct RolloutWorkerStats {
     /// Nanoseconds that it has worked, on tasks and on rollouts.
     pub busy_ns: u64,
-    /// Nanoseconds that it has not. The two add up to the age of the pool.
+    /// Nanoseconds that it has not. The two add up to the age of the pool, in a child after
+    /// fork() since its threads were started there.
     pub idle_ns: u64,
     /// Tasks that it has run to their end.
     pub tasks: u64,

@@ -103,7 +103,8 @@ pub struct RolloutProgress {
 /// for bit. Costs a microsecond or so, and a wake-up of each thread that sleeps and can
 /// take part (some 10 microseconds each; ROLLOUT_REQUEST_ATTENDED).
 ///
-/// Errors: all statuses from 100 to 199; BUSY. `*ticket` is written only on success. What
+/// Errors: all statuses from 100 to 199; BUSY; in a child after fork() also NO_THREAD.
+/// `*ticket` is written only on success. What
 /// comes of the rollouts is told by rollout_ticket_wait.
 ///
 /// # Safety
@@ -219,7 +220,8 @@ pub unsafe extern "C" fn rollout_ticket_cancel(
 }
 
 /// Writes 1 to `*done` if the request is done, and 0 if it is not. If it is, what the
-/// rollouts wrote is visible to the caller. Returns at once.
+/// rollouts wrote is visible to the caller. Returns at once, but that what others have left
+/// of a request whose time is up is ended here: rows are filled, and a data may be reset.
 ///
 /// Errors: NULL_POINTER, MISALIGNED; FORKED.
 ///

@@ -2,6 +2,7 @@
 //! [`Pool::run`], and whoever waits for a ticket.
 
 use std::hint;
+use std::mem;
 use std::panic;
 use std::time::Instant;
 
@@ -9,12 +10,12 @@ use rollout_core::{Flow, Observer};
 
 use crate::inside::{self, Frame};
 use crate::job::{Job, Place, Stop, Watch, Work};
-use crate::pool::{Shared, UNKNOWN};
+use crate::pool::{AbortOnUnwind, Shared, UNKNOWN};
 use crate::seat::Seat;
 use crate::spawn::spawn;
 use crate::state::State;
 use crate::sync::{Guard, Ordering, WAIT_SPINS, now};
-use crate::ticket::Pauses;
+use crate::ticket::Pausing;
 use crate::worker::{self, Identity};
 
 /// For each sleeping worker that is woken, the steps that are left must be worth this much
@@ -106,6 +107,12 @@ impl Shared {
 
     /// Stops a job for this reason. What others have left of it is ended here.
     pub(crate) fn stop(&self, job: &Job, why: Stop) {
+        let bomb = AbortOnUnwind;
+        self.stop_and_settle(job, why);
+        mem::forget(bomb);
+    }
+
+    fn stop_and_settle(&self, job: &Job, why: Stop) {
         if self.is_of_parent() {
             return;
         }
@@ -116,18 +123,14 @@ impl Shared {
                 self.tell_waiters(state);
                 return;
             }
-            // (Is this thread not welcome, whoever waits for the job has to end it.)
-            let left = match job.is_welcome() {
-                true => state.open_job(job).adopt(),
-                false => None,
-            };
-            let Some(seat) = left else {
+            // (On a thread that is welcome, if there is one.)
+            let here = job.is_welcome() || state.has_no_worker(self.nthread);
+            let Some(seat) = here.then(|| state.open_job(job).adopt()).flatten() else {
                 return;
             };
             drop(state);
-            let mut watch = Watch::new(job, seat.slot());
             // SAFETY: the seat is this thread's.
-            let work = unsafe { job.participate(seat.place(), &mut watch) };
+            let work = unsafe { end_left(&seat) };
             if self.is_of_parent() {
                 return;
             }
@@ -149,7 +152,7 @@ impl Shared {
     }
 
     /// Gives a seat back. Whoever waits is told when the job is done, or when there is
-    /// something left that they could take.
+    /// something left that they could take, and so are workers.
     pub(crate) fn leave<'s>(
         &'s self,
         mut state: Guard<'s, State>,
@@ -157,13 +160,17 @@ impl Shared {
         work: Work,
     ) -> Guard<'s, State> {
         let left = state.leave(seat, work);
-        // (Who is awake looks by itself before it sleeps.)
-        if left.orphaned && state.spinning + state.sleeping > 0 {
-            self.work.advance();
+        if left.unfinished {
+            // (Not told to those who are at work if a worker has left for other work: they
+            // would all leave in turn. It looks again by itself.)
+            match worker::is_worker_of(self) {
+                true => self.work.advance(),
+                false => self.announce(),
+            }
             self.wake_workers(state, 1);
             state = self.state.lock();
         }
-        if left.orphaned || left.done {
+        if left.unfinished || left.done {
             state = self.tell_waiters(state);
         }
         state
@@ -174,7 +181,7 @@ impl Shared {
     /// # Safety
     ///
     /// * The job was not opened, and nobody else knows of it.
-    pub(crate) unsafe fn run_alone(&self, job: &Job, mut pauses: Option<Pauses<'_>>) -> Work {
+    pub(crate) unsafe fn run_alone(&self, job: &Job, pausing: &mut Pausing<'_>) -> Work {
         let slot = worker::preferred_slot();
         let slot = if slot < job.request().ndata() {
             slot
@@ -184,7 +191,7 @@ impl Shared {
         let mut place = Place::new(slot);
         let mut work = Work::default();
         loop {
-            let until = pauses.as_ref().and_then(Pauses::next);
+            let until = pausing.next();
             // SAFETY: the place is new or as it was left, and nobody else has one.
             work.merge(unsafe { self.drive(job, place, until) });
             let rest = match work.take_rest() {
@@ -202,16 +209,10 @@ impl Shared {
                 work.merge(unsafe { job.give_up(rest) });
                 break;
             }
-            if let Some(pausing) = &mut pauses
-                && !pausing.pause(job)
-            {
+            if !pausing.pause(job) {
                 job.stop(Stop::Cancelled);
-                pauses = None;
             }
             place = rest;
-        }
-        if let Some(pauses) = pauses {
-            pauses.finish(job);
         }
         work
     }
@@ -350,6 +351,22 @@ impl Caller {
 unsafe fn give_up(seat: &Seat) -> Work {
     // SAFETY: the place is the seat's.
     unsafe { seat.job().give_up(seat.place()) }
+}
+
+/// Ends what a seat of a job that was stopped was left with, in this thread.
+///
+/// # Safety
+///
+/// * The seat is this thread's.
+pub(crate) unsafe fn end_left(seat: &Seat) -> Work {
+    let job = seat.job();
+    if !job.is_welcome() {
+        // SAFETY: the seat is this thread's.
+        return unsafe { give_up(seat) };
+    }
+    let mut watch = Watch::new(job, seat.slot());
+    // SAFETY: as above.
+    unsafe { job.participate(seat.place(), &mut watch) }
 }
 
 /// Measures the caller's first step, and decides whether waking workers is worth it.

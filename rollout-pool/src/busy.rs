@@ -1,9 +1,8 @@
 //! Which data are in use by a request in flight, in any pool of this library.
 //!
 //! Two requests that step the same data at once would corrupt it. The list of
-//! requests in flight is global because a host may have several pools. It is the
-//! one piece of global state, and empty when nothing runs: no address outlives
-//! its request, so a freed data's address can return.
+//! requests in flight is global because a host may have several pools, and empty when
+//! nothing runs: no address outlives its request, so a freed data's address can return.
 //!
 //! In a forked child nothing is in flight, but the data that were in use at the fork may
 //! have been left in the middle of a step, as an engine error leaves them. Their addresses

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use rollout_core::simulator::panic_text;
 
 use crate::lineage::Lineage;
-use crate::pool::{Inner, Pool, Shared, WaitError};
+use crate::pool::{Inner, Pool, RunError, Shared, WaitError};
 use crate::sync::{AtomicU64, Lock, Ordering};
 
 /// A task that nobody has begun.
@@ -122,6 +122,15 @@ impl Pool {
 }
 
 impl Group {
+    /// As [`Pool::start`].
+    ///
+    /// # Errors
+    ///
+    /// As there.
+    pub fn start(&self) -> Result<(), RunError> {
+        self.pool.threads().map(|_| ())
+    }
+
     /// As [`Pool::schedule`].
     ///
     /// # Panics

@@ -91,6 +91,18 @@ pub(crate) enum Stop {
     Forked = 4,
 }
 
+impl Stop {
+    /// What its rollouts are told.
+    #[inline]
+    fn ended(self) -> Option<Ended> {
+        match self {
+            Stop::No => None,
+            Stop::OutOfTime => Some(Ended::OutOfTime),
+            Stop::Cancelled | Stop::NoThread | Stop::Forked => Some(Ended::Cancelled),
+        }
+    }
+}
+
 /// How far one slot has come: written by the thread that has it, read by anybody.
 #[derive(Debug, Default)]
 struct Meter {
@@ -327,9 +339,6 @@ impl Job {
             condition,
             mut range,
         } = place;
-        if self.terms.deadline.is_some() {
-            self.check_deadline(now());
-        }
         let frame = Frame::new(self.pool, self);
         let _inside = frame.enter();
         // The time can be up while nobody is at it, or before it was opened.
@@ -341,12 +350,7 @@ impl Job {
         let mut panic = None;
         let mut paused = false;
         while self.is_welcome() && !paused {
-            let ended = match self.stopped() {
-                Stop::No => None,
-                Stop::OutOfTime => Some(Ended::OutOfTime),
-                Stop::Cancelled | Stop::NoThread | Stop::Forked => Some(Ended::Cancelled),
-            };
-            if let Some(why) = ended {
+            if let Some(why) = self.stopped().ended() {
                 if lane.is_paused() {
                     // SAFETY: what is paused on this slot is this thread's.
                     unsafe { lane.end_paused(why) };
@@ -400,7 +404,7 @@ impl Job {
         // SAFETY: the caller's promises.
         let mut lane = unsafe { self.request().lane(place.slot, place.condition) };
         // SAFETY: as above.
-        unsafe { lane.end_paused(Ended::Cancelled) };
+        unsafe { lane.end_paused(self.stopped().ended().unwrap_or(Ended::Cancelled)) };
         Work {
             tally: lane.give_up(),
             ..Work::default()
@@ -427,11 +431,14 @@ pub(crate) struct Watch<'j> {
     others: Option<(&'j Event, u32)>,
     /// Whether there is anything to do after a step but to count it.
     looks: bool,
-    /// What the last step came to.
+    /// What the last step came to. It stays: where the kernel has no use for it, as the
+    /// rollout has ended by itself, it is told again between rollouts.
     flow: Flow,
     /// Rollouts and steps, for the worker's own count.
     rollouts: u64,
     steps: u64,
+    /// Steps when the last rollout had ended.
+    steps_before: u64,
 }
 
 impl<'j> Watch<'j> {
@@ -447,6 +454,7 @@ impl<'j> Watch<'j> {
             flow: Flow::GoOn,
             rollouts: 0,
             steps: 0,
+            steps_before: 0,
         }
     }
 
@@ -477,11 +485,14 @@ impl<'j> Watch<'j> {
 
     /// Counts a step where anybody will ask, and looks at the clock, once, where there is
     /// a time to heed.
-    #[cold]
     fn look(&mut self) {
         if let Some(meter) = self.meter {
             count(&meter.steps);
         }
+        self.check_time();
+    }
+
+    fn check_time(&mut self) {
         if self.until.is_some() || self.job.terms.deadline.is_some() {
             let now = now();
             self.job.check_deadline(now);
@@ -493,12 +504,8 @@ impl<'j> Watch<'j> {
 
     #[inline]
     fn check_stop(&mut self) -> Flow {
-        match self.job.stopped() {
-            Stop::No => {}
-            Stop::OutOfTime => self.flow = Flow::End(Ended::OutOfTime),
-            Stop::Cancelled | Stop::NoThread | Stop::Forked => {
-                self.flow = Flow::End(Ended::Cancelled);
-            }
+        if let Some(why) = self.job.stopped().ended() {
+            self.flow = Flow::End(why);
         }
         self.flow
     }
@@ -517,6 +524,11 @@ impl Observer for Watch<'_> {
     #[inline]
     fn finished(&mut self) -> Flow {
         self.rollouts += 1;
+        if self.looks && self.steps == self.steps_before {
+            // No step has looked at the clock.
+            self.check_time();
+        }
+        self.steps_before = self.steps;
         if let Some(meter) = self.meter {
             count(&meter.rollouts);
         }

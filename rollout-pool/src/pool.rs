@@ -10,20 +10,21 @@ use std::time::Instant;
 use crossbeam_utils::CachePadded;
 use rollout_core::{Ended, Request, Tally};
 
+use crate::attend::end_left;
 use crate::cpu::{self, CpusError};
 use crate::fork;
 use crate::group::{self, Count, Task};
 use crate::inside;
-use crate::job::{Job, Kind, Stop, Watch};
+use crate::job::{Job, Kind, Stop};
 use crate::lineage::Lineage;
 use crate::state::State;
 use crate::sync::{
     AtomicU32, Event, Gauge, Guard, JoinHandle, Lock, Ordering, WAIT_SPINS, now, planted,
 };
-use crate::ticket::{Pauses, Start, Terms, begin};
+use crate::ticket::{Pauses, Pausing, Start, Terms, begin};
 use crate::worker::{self, WorkerMeter, WorkerStats};
 
-/// Why [`Pool::run`] did not give a result.
+/// Why a request has no result, or not the whole of it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum RunError {
     /// The data of this slot is in use by another request in flight. Nothing was
@@ -153,6 +154,8 @@ pub(crate) struct Shared {
     pub(crate) state: Lock<State>,
     /// Workers without work wait here.
     pub(crate) work: CachePadded<Event>,
+    /// Changes when there may be something more urgent than what a worker is at.
+    pub(crate) news: CachePadded<Event>,
     /// Those who wait for a count or for a request wait here.
     done: CachePadded<Event>,
     /// Tasks that were scheduled by nobody in particular.
@@ -191,6 +194,7 @@ impl Running {
         let running = Self(Arc::new(Shared {
             state: Lock::new(State::default()),
             work: CachePadded::default(),
+            news: CachePadded::default(),
             done: CachePadded::default(),
             count: Arc::default(),
             step_nanos: Gauge::new(UNKNOWN),
@@ -204,7 +208,11 @@ impl Running {
         }));
         let shared = &running.0;
         if ended {
-            shared.state.lock().stopping = true;
+            let mut state = shared.state.lock();
+            state.stopping = true;
+            // As if they had been there.
+            state.gone = nthread;
+            drop(state);
             shared.ending.store(1, Ordering::Relaxed);
             return Ok(running);
         }
@@ -274,7 +282,9 @@ impl Shared {
     /// Hands a task to the workers, or runs it where there are none.
     pub(crate) fn schedule(&self, task: impl FnOnce() + Send + 'static, count: &Arc<Count>) {
         if self.nthread == 0 {
-            group::run(task, count, self);
+            if !self.ends() {
+                group::run(task, count, self);
+            }
             return;
         }
         let task = Task::new(task, count);
@@ -284,7 +294,7 @@ impl Shared {
         let mut state = self.state.lock();
         state.tasks.push_back(task);
         if !planted("advance-before-lock") {
-            self.work.advance();
+            self.announce();
         }
         let wanted = state.tasks.len();
         self.wake_workers(state, wanted);
@@ -292,15 +302,23 @@ impl Shared {
 
     /// Adds a job that was begun, and leaves the lock held.
     pub(crate) fn open(&self, job: &Job, start: Start) -> Guard<'_, State> {
-        let mut state = self.state.lock();
-        state.open(job);
-        self.work.advance();
         // (Where callers do not work themselves they have no first step to measure.)
-        if (start == Start::Attended && !self.is_pinned()) || job.is_done() || !job.invite() {
+        let at_once = start == Start::AtOnce || self.is_pinned();
+        let mut state = self.state.lock();
+        state.open(job, at_once);
+        self.announce();
+        if !at_once || job.is_done() || !job.invite() {
             return state;
         }
         self.wake_workers(state, job.threads());
         self.state.lock()
+    }
+
+    /// Work was added: those who are about to sleep look again, and those who are in a
+    /// request when they have ended a rollout. Called under the lock.
+    pub(crate) fn announce(&self) {
+        self.work.advance();
+        self.news.advance();
     }
 
     /// The most threads that can take part in a request.
@@ -375,6 +393,15 @@ impl Shared {
         let mut state = self.state.lock();
         state.waiting -= 1;
         state
+    }
+
+    /// Wakes one more sleeping worker where there is still something to begin: the calling
+    /// one, which is about to do something else, may have been counted on for it.
+    pub(crate) fn wake_another(&self, state: Guard<'_, State>) {
+        if state.sleeping > 0 && state.wants_workers() {
+            let wanted = state.spinning + 1;
+            self.wake_workers(state, wanted);
+        }
     }
 
     /// Wakes sleeping workers, so that `wanted` of them are awake together with
@@ -562,8 +589,9 @@ impl Pool {
         &self,
         request: &mut Request<'_>,
         terms: Terms,
-        mut pauses: Option<Pauses<'_>>,
+        pauses: Option<Pauses<'_>>,
     ) -> Result<Tally, RunError> {
+        let mut pausing = Pausing::new(pauses);
         // SAFETY: the request is borrowed exclusively, and so stays as it is, until the end
         // of this call.
         let claim = unsafe { begin(request)? };
@@ -572,13 +600,14 @@ impl Pool {
         let threads = shared.threads_for(request);
         let kind = Kind::Call {
             of_task: worker::is_worker_of(shared),
-            counted: pauses.as_ref().is_some_and(|pauses| pauses.counted),
+            counted: pausing.counts(),
         };
         // SAFETY: claimed and begun, and as above.
         let job = unsafe { Job::new(request, shared, threads, terms, kind) };
         if job.is_alone() {
             // SAFETY: nobody else knows of the job. The claim ends with this call.
-            let work = unsafe { shared.run_alone(&job, pauses) };
+            let work = unsafe { shared.run_alone(&job, &mut pausing) };
+            pausing.finish(&job);
             if job.is_of_parent() {
                 return Err(RunError::Forked);
             }
@@ -591,22 +620,17 @@ impl Pool {
         claim.keep();
         let mut state = shared.open(&job, Start::Attended);
         loop {
-            shared.attend(state, &job, pauses.as_ref().and_then(Pauses::next));
+            shared.attend(state, &job, pausing.next());
             if job.is_done() || job.is_of_parent() {
                 break;
             }
-            if let Some(pausing) = &mut pauses
-                && !pausing.pause(&job)
-            {
+            if !pausing.pause(&job) {
                 shared.stop(&job, Stop::Cancelled);
-                pauses = None;
             }
             state = shared.state.lock();
         }
         mem::forget(bomb);
-        if let Some(pauses) = pauses {
-            pauses.finish(&job);
-        }
+        pausing.finish(&job);
         match job.result() {
             Some(result) => result,
             // (A callback of a rollout has forked, and this is the child.)
@@ -618,10 +642,9 @@ impl Pool {
     /// Ends the pool: cancels the requests in flight, runs the tasks that were scheduled,
     /// with the requests that they [`run`](Pool::run), and those that they schedule, then
     /// ends the threads and waits for them. From inside the pool, in one of its tasks or
-    /// rollouts, it does not wait. Dropping the pool does
-    /// the same; a host whose tasks still hold the pool calls this first and drops it
-    /// afterwards. Whatever is scheduled or submitted once the threads have ended never
-    /// runs.
+    /// rollouts, it does not wait. Dropping the pool does the same; a host whose tasks still
+    /// hold the pool calls this first and drops it afterwards. Whatever is scheduled or
+    /// submitted once the threads have ended never runs.
     pub fn end(&self) {
         self.inner.ended.store(1, Ordering::Relaxed);
         if let Some(shared) = self.inner.current() {
@@ -643,6 +666,10 @@ impl Shared {
         drop(state);
         shared.work.wake(u32::MAX);
         if shared.is_inside() {
+            // (What callers have left the workers end, if there are any.)
+            if shared.nthread == 0 {
+                shared.end_all_left();
+            }
             return;
         }
         let mut state = shared.state.lock();
@@ -666,27 +693,28 @@ impl Shared {
                 let _ = thread.join();
             }
         }
-        // What a caller has left and no worker has taken: nobody may come back for it.
-        let mut state = shared.state.lock();
-        loop {
-            if let Some(seat) = state.adopt() {
-                drop(state);
-                let mut watch = Watch::new(seat.job(), seat.slot());
-                // SAFETY: the seat is this thread's.
-                let work = unsafe { seat.job().participate(seat.place(), &mut watch) };
-                if shared.is_of_parent() {
-                    return;
-                }
-                state = shared.leave(shared.state.lock(), seat, work);
-            } else if state.is_busy() {
-                // Callers, who are at their last step.
-                state = shared.sleep_until_told(state, None);
-            } else {
-                state.ended = true;
-                shared.tell_waiters(state);
-                return;
-            }
+        let mut state = shared.end_all_left();
+        while state.is_busy() {
+            // Callers, who are at their last step.
+            state = shared.sleep_until_told(state, None);
+            drop(state);
+            state = shared.end_all_left();
         }
+        state.ended = true;
+        shared.tell_waiters(state);
+    }
+
+    /// Ends what callers have left of requests and no worker has taken: nobody may come
+    /// back for it. Leaves the lock held.
+    fn end_all_left(&self) -> Guard<'_, State> {
+        let mut state = self.state.lock();
+        while let Some(seat) = state.adopt() {
+            drop(state);
+            // SAFETY: the seat is this thread's.
+            let work = unsafe { end_left(&seat) };
+            state = self.leave(self.state.lock(), seat, work);
+        }
+        state
     }
 }
 

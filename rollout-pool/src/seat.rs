@@ -11,6 +11,8 @@ use crate::sync::planted;
 pub(crate) struct OpenJob {
     /// Alive until the job is done.
     job: NonNull<Job>,
+    /// The workers begin with it, and not its caller.
+    at_once: bool,
     /// Threads inside.
     inside: usize,
     /// Which slots are taken.
@@ -33,9 +35,10 @@ pub(crate) struct Seat {
 }
 
 impl OpenJob {
-    pub(crate) fn new(job: &Job) -> Self {
+    pub(crate) fn new(job: &Job, at_once: bool) -> Self {
         Self {
             job: NonNull::from(job),
+            at_once,
             inside: 0,
             taken: vec![false; job.request().ndata()],
             orphans: Vec::new(),
@@ -65,6 +68,11 @@ impl OpenJob {
         let job = self.job();
         let free = !job.exhausted() && self.inside + self.orphans.len() < job.threads();
         (free || !self.orphans.is_empty()) && job.is_welcome()
+    }
+
+    /// Whether workers that sleep should come.
+    pub(crate) fn wants_workers(&self) -> bool {
+        self.at_once && self.is_joinable()
     }
 
     /// Takes a place: one that another thread has left, or, if there is work, a free slot,
@@ -97,9 +105,10 @@ impl OpenJob {
         Some(Place::new(slot))
     }
 
-    /// Gives a seat back, with what came of it. Returns whether something is left for
-    /// another thread, or for later: by this thread or by one before it, which may not go on
-    /// and waits until nobody is inside who could (`Shared::attend`).
+    /// Gives a seat back, with what came of it. Returns whether something is left that
+    /// another thread could do, or a later one: a place, of this thread or of one before it,
+    /// which may not go on and waits until nobody is inside who could (`Shared::attend`); or
+    /// rollouts that nobody has claimed.
     pub(crate) fn leave(&mut self, seat: Seat, mut work: Work) -> bool {
         self.inside -= 1;
         match work.take_rest() {
@@ -107,7 +116,7 @@ impl OpenJob {
             None => self.taken[seat.place.slot] = false,
         }
         self.work.merge(work);
-        !self.orphans.is_empty()
+        !self.orphans.is_empty() || !self.job().exhausted()
     }
 
     /// Takes a place that another thread has left.

@@ -37,8 +37,9 @@ pub(crate) struct State {
 /// What a thread has left behind.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Left {
-    /// A place, for another thread or for later.
-    pub(crate) orphaned: bool,
+    /// Something that another thread could do now: a place, or rollouts that nobody has
+    /// claimed.
+    pub(crate) unfinished: bool,
     /// The job is done, and may be gone.
     pub(crate) done: bool,
 }
@@ -54,11 +55,11 @@ impl fmt::Debug for State {
 
 impl State {
     /// Adds a job. (One that has nothing to do is done at once.)
-    pub(crate) fn open(&mut self, job: &Job) {
+    pub(crate) fn open(&mut self, job: &Job, at_once: bool) {
         if self.stopping && job.ends_with_pool() {
             job.stop(Stop::Cancelled);
         }
-        self.jobs.push(OpenJob::new(job));
+        self.jobs.push(OpenJob::new(job, at_once));
         self.settle_entry(self.jobs.len() - 1);
     }
 
@@ -81,9 +82,9 @@ impl State {
     pub(crate) fn leave(&mut self, seat: Seat, work: Work) -> Left {
         let entry = self.jobs.iter().position(|open| open.owns(&seat));
         let entry = entry.expect("a job is not done while anybody is inside");
-        let orphaned = self.jobs[entry].leave(seat, work);
+        let unfinished = self.jobs[entry].leave(seat, work);
         let done = self.settle_entry(entry);
-        Left { orphaned, done }
+        Left { unfinished, done }
     }
 
     /// Ends a job that is not done yet, if it is over. Returns whether it was.
@@ -111,10 +112,16 @@ impl State {
         }
     }
 
-    /// Takes what was left of any request, for whatever thread is welcome there.
+    /// Takes what was left of any request, whoever may go on with it.
     pub(crate) fn adopt(&mut self) -> Option<Seat> {
-        let mut jobs = self.jobs.iter_mut();
-        jobs.find_map(|open| open.job().is_welcome().then(|| open.adopt())?)
+        self.jobs.iter_mut().find_map(OpenJob::adopt)
+    }
+
+    /// Whether there is something that a sleeping worker should do: a task, or a place in a
+    /// request that nobody has to begin but the workers. (One that is awake may have been
+    /// counted on for several.)
+    pub(crate) fn wants_workers(&self) -> bool {
+        !self.tasks.is_empty() || self.jobs.iter().any(OpenJob::wants_workers)
     }
 
     /// Whether no worker, of so many, can run rollouts, now or later.

@@ -1,9 +1,11 @@
 //! A request that was handed to a pool.
 
+use std::any::Any;
 use std::cell::RefCell;
 use std::fmt;
 use std::marker::PhantomData;
 use std::mem;
+use std::panic::{self, AssertUnwindSafe};
 use std::ptr::NonNull;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -48,7 +50,8 @@ pub struct Pauses<'a> {
     /// which saves some memory.
     pub counted: bool,
     /// Called in each pause, with nothing locked; others go on meanwhile. If `counted`, also
-    /// when all is over, unless that was by its doing.
+    /// when all is over, unless that was by its doing. If it panics the request is
+    /// cancelled, and the panic goes on when it has ended.
     pub pause: &'a mut dyn FnMut(Progress) -> Next,
 }
 
@@ -61,22 +64,57 @@ pub enum Next {
     Cancel,
 }
 
-impl Pauses<'_> {
-    /// Whether the request goes on after a pause.
-    pub(crate) fn pause(&mut self, job: &Job) -> bool {
-        (self.pause)(job.progress()) == Next::GoOn
+/// The pauses of a call, up to one that has ended it.
+pub(crate) struct Pausing<'a> {
+    pauses: Option<Pauses<'a>>,
+    /// What the last one has panicked with.
+    panic: Option<Box<dyn Any + Send>>,
+}
+
+impl<'a> Pausing<'a> {
+    pub(crate) fn new(pauses: Option<Pauses<'a>>) -> Self {
+        Self {
+            pauses,
+            panic: None,
+        }
     }
 
-    /// All is over.
-    pub(crate) fn finish(self, job: &Job) {
-        if self.counted {
-            (self.pause)(job.progress());
-        }
+    /// Whether the caller will ask how far the request has come.
+    pub(crate) fn counts(&self) -> bool {
+        self.pauses.as_ref().is_some_and(|pauses| pauses.counted)
     }
 
     /// When the next one is due. (A time that the clock cannot tell does not come.)
     pub(crate) fn next(&self) -> Option<Instant> {
-        Instant::now().checked_add(self.every)
+        now().checked_add(self.pauses.as_ref()?.every)
+    }
+
+    /// Whether the request goes on after a pause. A panic of the caller's cancels it, and
+    /// goes on when it has ended.
+    pub(crate) fn pause(&mut self, job: &Job) -> bool {
+        let Some(pauses) = &mut self.pauses else {
+            return true;
+        };
+        let pause = AssertUnwindSafe(|| (pauses.pause)(job.progress()));
+        match panic::catch_unwind(pause) {
+            Ok(Next::GoOn) => return true,
+            Ok(Next::Cancel) => {}
+            Err(payload) => self.panic = Some(payload),
+        }
+        self.pauses = None;
+        false
+    }
+
+    /// All is over.
+    pub(crate) fn finish(self, job: &Job) {
+        if let Some(payload) = self.panic {
+            panic::resume_unwind(payload);
+        }
+        if let Some(pauses) = self.pauses
+            && pauses.counted
+        {
+            (pauses.pause)(job.progress());
+        }
     }
 }
 
@@ -92,7 +130,8 @@ impl fmt::Debug for Pauses<'_> {
 /// How far a request has come.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Progress {
-    /// Rollouts that have ended.
+    /// Rollouts that were begun and have ended. (Of a request that was cancelled or out of
+    /// time these are not all.)
     pub rollouts: u64,
     /// Steps that were made, those that failed included.
     pub steps: u64,
@@ -102,7 +141,7 @@ pub struct Progress {
 ///
 /// The pool's threads work on it until it is done; its result stays here. Any number of
 /// threads may use the ticket at once. Dropping it cancels the request and waits for its
-/// end.
+/// end; in a callback of its own rollouts it cannot wait, and the request is leaked.
 pub struct Ticket<'r> {
     flight: Arc<Flight<'r>>,
 }
@@ -150,7 +189,8 @@ impl<'r> Flight<'r> {
         start: Start,
     ) -> Result<Arc<Self>, RunError> {
         let mut request = Box::new(request);
-        // SAFETY: the flight keeps the request until the job is done.
+        // SAFETY: the box keeps the request where it is; where this fails, the claim ends
+        // before the box goes. Later the flight keeps it until the job is done.
         let claim = unsafe { begin(&mut request)? };
         let shared = pool.threads()?;
         let threads = shared.threads_for(&request);
@@ -182,8 +222,8 @@ impl<'r> Flight<'r> {
             mem::forget(Arc::clone(self));
             return;
         }
-        self.shared.stop(&self.job, Stop::Cancelled);
         let bomb = AbortOnUnwind;
+        self.shared.stop(&self.job, Stop::Cancelled);
         self.shared
             .attend(self.shared.state.lock(), &self.job, None);
         mem::forget(bomb);
@@ -204,12 +244,14 @@ impl Pool {
     ///
     /// # Errors
     ///
-    /// [`RunError::Busy`].
+    /// [`RunError::Busy`]; in a forked child also [`RunError::NoThreads`] and
+    /// [`RunError::Forked`].
     ///
     /// # Safety
     ///
-    /// * The ticket is dropped, and not leaked, before `'r` ends. ([`Pool::scope`] sees to
-    ///   that by itself.)
+    /// * The ticket is dropped, and not leaked, before `'r` ends, and not in a callback of
+    ///   its own rollouts, where it cannot wait for them. ([`Pool::scope`] sees to that by
+    ///   itself.)
     pub unsafe fn submit<'r>(
         &self,
         request: Request<'r>,
@@ -266,7 +308,8 @@ impl<'scope> Scope<'scope, '_> {
     ///
     /// # Errors
     ///
-    /// [`RunError::Busy`].
+    /// [`RunError::Busy`]; in a forked child also [`RunError::NoThreads`] and
+    /// [`RunError::Forked`].
     pub fn submit(
         &'scope self,
         request: Request<'scope>,

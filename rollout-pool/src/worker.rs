@@ -167,7 +167,7 @@ fn work(shared: &Arc<Shared>, id: usize) {
             }
         }
         if let Some(task) = state.tasks.pop_front() {
-            drop(state);
+            shared.wake_another(state);
             meter.begin(shared.nanos());
             task.run(shared);
             if shared.is_of_parent() {
@@ -180,11 +180,11 @@ fn work(shared: &Arc<Shared>, id: usize) {
             worked = true;
         } else if let Some(seat) = state.join(preferred_slot()) {
             // Read before the lock is let go of: whatever comes later has another number.
-            let epoch = shared.work.epoch();
-            drop(state);
+            let epoch = shared.news.epoch();
+            shared.wake_another(state);
             meter.begin(shared.nanos());
             remember_slot(seat.slot());
-            let mut watch = Watch::new(seat.job(), seat.slot()).unless_others(&shared.work, epoch);
+            let mut watch = Watch::new(seat.job(), seat.slot()).unless_others(&shared.news, epoch);
             // SAFETY: the seat is this thread's.
             let mut work = unsafe { seat.job().participate(seat.place(), &mut watch) };
             if shared.is_of_parent() {
