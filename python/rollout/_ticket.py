@@ -21,7 +21,8 @@ from rollout._pool import Pool, Request
 # How long a wait is in the library before it comes back for Python to handle signals.
 _SLICE = 0.05
 
-# How long a ticket that nobody has any more is waited for. A step takes less.
+# How long a ticket that nobody has any more is waited for: longer than most steps take, and
+# no longer than somebody who drops one inside of its own callback can wait.
 _PATIENCE = 1.0
 
 
@@ -147,7 +148,8 @@ class Ticket(Generic[Result]):
     a coroutine of asyncio; a thread of the loop's executor then waits. If the task that
     awaits it is cancelled, it is cancelled.
 
-    As a context manager it is closed at the end.
+    As a context manager it is closed at the end. In a forked process the tickets of its
+    parent cannot be used: their methods raise a RuntimeError.
     """
 
     def __init__(

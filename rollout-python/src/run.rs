@@ -22,6 +22,7 @@ use std::thread;
 use std::time::Duration;
 
 use rollout::{RolloutError, RolloutPool, RolloutRequest, RolloutStatus, run_with_pauses};
+use rollout_core::trap;
 use rollout_pool::{Next, Pauses, Progress};
 
 use crate::python::{
@@ -125,6 +126,8 @@ pub(crate) unsafe fn run(
         let go_on = panic::catch_unwind(AssertUnwindSafe(go_on)).unwrap_or(false);
         // SAFETY: as above.
         thread = unsafe { PyEval_SaveThread() };
+        // (Whatever a signal's handler or `progress` has left.)
+        trap::after_host();
         if go_on { Next::GoOn } else { Next::Cancel }
     };
     let status = if must_leave() {
