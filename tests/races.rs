@@ -13,6 +13,7 @@ use std::hint;
 use std::panic;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::thread;
 use std::time::{Duration, Instant};
 
 use rollout_core::simulator::Fixed;
@@ -257,7 +258,8 @@ fn ends() {
     });
 }
 
-/// Two tasks write one number, in no order: they have met in a way that settles none.
+/// Two tasks write one number, in no order: they have met in a way that settles none. Not in
+/// the same moment, in which the sanitizer can miss it.
 fn planted() {
     let pool = Pool::new(2).unwrap();
     let number = Bare::new();
@@ -265,10 +267,11 @@ fn planted() {
     for _ in 0..2 {
         let (number, arrived) = (Arc::clone(&number), Arc::clone(&arrived));
         pool.schedule(move || {
-            arrived.fetch_add(1, Ordering::Relaxed);
+            let before = arrived.fetch_add(1, Ordering::Relaxed);
             while arrived.load(Ordering::Relaxed) < 2 {
                 hint::spin_loop();
             }
+            thread::sleep(Duration::from_millis(20) * before);
             number.add();
         });
     }
