@@ -244,11 +244,8 @@ class Rollout:
         What a callback (`mujoco.set_mjcb_control` and the like) raises on the calling thread
         is passed on; on another thread it becomes a `mujoco.FatalError`.
         """
-        pool = self._pool
-        if pool is None:
-            raise RuntimeError("rollout requested after thread pool shutdown")
         return _call(
-            pool,
+            self._open_pool(),
             fill,
             outcomes,
             _terms(timeout, priority, progress),

@@ -149,7 +149,8 @@ unsafe impl Growable for Engine {}
 /// Runs all rollouts of a request and returns when they are done. The calling
 /// thread takes one of the request's data and works; the pool's threads take the
 /// others. A request with one data, or with little to do, runs on the calling
-/// thread alone. Any number of threads may call this at once, each with data of
+/// thread alone. (In a pool of `rollout_pool_create_on` the pool's threads do all of it,
+/// and the caller waits.) Any number of threads may call this at once, each with data of
 /// its own.
 ///
 /// Equal requests give equal bits, for every number of threads, chunk size and

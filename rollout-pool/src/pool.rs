@@ -546,7 +546,8 @@ impl Pool {
 
     /// Runs all rollouts of a request and returns how they ended. The calling
     /// thread takes one of the request's data and works; workers take the others
-    /// as they come free. With one data, or little to do, the caller does it all.
+    /// as they come free. With one data, or little to do, the caller does it all. Where
+    /// threads have CPUs of their own ([`with_cpus`](Pool::with_cpus)) they alone work.
     ///
     /// Any number of threads may call this at once, each with data of its own. It
     /// may also be called from inside a task.
@@ -656,34 +657,33 @@ impl Pool {
 impl Shared {
     /// See [`Pool::end`].
     fn end(&self) {
-        let shared = self;
-        let mut state = shared.state.lock();
+        let mut state = self.state.lock();
         state.stopping = true;
-        shared.ending.store(1, Ordering::Relaxed);
+        self.ending.store(1, Ordering::Relaxed);
         state.cancel_all();
-        shared.work.advance();
-        state = shared.tell_waiters(state);
+        self.work.advance();
+        state = self.tell_waiters(state);
         drop(state);
-        shared.work.wake(u32::MAX);
-        if shared.is_inside() {
+        self.work.wake(u32::MAX);
+        if self.is_inside() {
             // (What callers have left the workers end, if there are any.)
-            if shared.nthread == 0 {
-                shared.end_all_left();
+            if self.nthread == 0 {
+                self.end_all_left();
             }
             return;
         }
-        let mut state = shared.state.lock();
+        let mut state = self.state.lock();
         while mem::replace(&mut state.joining, true) {
             // Somebody else does the same.
             if state.ended {
                 return;
             }
-            state = shared.sleep_until_told(state, None);
+            state = self.sleep_until_told(state, None);
         }
         drop(state);
         loop {
             // Until the end a thread may be replaced by another one.
-            let Threads { working, retired } = mem::take(&mut *shared.threads.lock());
+            let Threads { working, retired } = mem::take(&mut *self.threads.lock());
             if working.is_empty() && retired.is_empty() {
                 break;
             }
@@ -693,15 +693,15 @@ impl Shared {
                 let _ = thread.join();
             }
         }
-        let mut state = shared.end_all_left();
+        let mut state = self.end_all_left();
         while state.is_busy() {
             // Callers, who are at their last step.
-            state = shared.sleep_until_told(state, None);
+            state = self.sleep_until_told(state, None);
             drop(state);
-            state = shared.end_all_left();
+            state = self.end_all_left();
         }
         state.ended = true;
-        shared.tell_waiters(state);
+        self.tell_waiters(state);
     }
 
     /// Ends what callers have left of requests and no worker has taken: nobody may come

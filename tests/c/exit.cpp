@@ -11,6 +11,7 @@
 #include "check.h"
 #include "counter.h"
 #include "process.h"
+#include "shared.h"
 
 namespace {
 

@@ -17,6 +17,7 @@
 #include "check.h"
 #include "counter.h"
 #include "process.h"
+#include "shared.h"
 
 // In a child: ends it where this does not hold.
 #define NEED(condition)                                                        \

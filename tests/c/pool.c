@@ -1,9 +1,8 @@
 // The pool as C hosts use it: tasks that are counted and waited for, and requests
-// of several threads. The engine of the requests is a counter, written below.
+// of several threads. The engine of the requests is a counter.
 
 #define _POSIX_C_SOURCE 200809L
 
-#include <dirent.h>
 #include <pthread.h>
 #include <sched.h>
 #include <stdint.h>
@@ -11,32 +10,11 @@
 #include <time.h>
 
 #include "check.h"
+#include "counter.h"
+#include "process.h"
+#include "shared.h"
 
 #define MANY 1000
-
-// Numbers that threads share. C99 has no atomics of its own.
-static int get(int* number) {
-  return __atomic_load_n(number, __ATOMIC_ACQUIRE);
-}
-static void set(int* number, int value) {
-  __atomic_store_n(number, value, __ATOMIC_RELEASE);
-}
-static int add(int* number, int value) {
-  return __atomic_add_fetch(number, value, __ATOMIC_ACQ_REL);
-}
-
-// Waits until `*number` is at least `value`, or far longer than anything here
-// takes even on a busy machine. Returns whether it is.
-static int reaches(int* number, int value) {
-  time_t limit = time(NULL) + 60;
-  while (get(number) < value) {
-    if (time(NULL) > limit) {
-      return 0;
-    }
-    sched_yield();
-  }
-  return 1;
-}
 
 static RolloutPool* new_pool(int32_t nthread) {
   RolloutPool* pool = NULL;
@@ -421,101 +399,22 @@ static void a_task_may_destroy_its_own_pool(void) {
   CHECK(reaches(&last.done, 1));
 }
 
-// An engine: the state is one number, and a step adds one.
-
-typedef struct Counter {
-  double value;
-  // What a step calls first, if anything.
-  void (*inside)(void);
-} Counter;
-
-static void step(const void* model, void* data) {
-  Counter* counter = (Counter*)data;
-  if (counter->inside) {
-    counter->inside();
-  }
-  counter->value += *(const double*)model;
-}
-static int state_size(const void* model, uint32_t spec) {
-  (void)model;
-  return spec & 1;
-}
-static void get_state(const void* model, const void* data, double* state, uint32_t spec) {
-  (void)model;
-  if (spec & 1) {
-    *state = ((const Counter*)data)->value;
-  }
-}
-static void set_state(const void* model, void* data, const double* state, uint32_t spec) {
-  (void)model;
-  if (spec & 1) {
-    ((Counter*)data)->value = *state;
-  }
-}
-static void reset(const void* model, void* data) {
-  (void)model;
-  ((Counter*)data)->value = 0;
-}
-
-#define NBATCH 8
-#define NSTEP 4
-#define NDATA 3
-
-// A request of NBATCH rollouts on NDATA counters, all that it names, and how it went.
-typedef struct Run {
+// A request, where it runs, and how it went.
+typedef struct Call {
   RolloutPool* pool;
-  RolloutEngine engine;
-  double step_size;
-  RolloutModel model;
-  Counter counters[NDATA];
-  RolloutData data[NDATA];
-  double start[NBATCH];
-  double state[NBATCH * NSTEP];
-  RolloutRequest request;
-  RolloutError error;
+  Run run;
   int32_t status;
-} Run;
+} Call;
 
-static void set_up(Run* run, RolloutPool* pool, double step_size, void (*inside)(void)) {
-  int i;
-  memset(run, 0, sizeof(*run));
-  run->pool = pool;
-  run->step_size = step_size;
-  run->engine.size = sizeof(run->engine);
-  run->engine.version = ROLLOUT_ENGINE_VERSION;
-  run->engine.number_size = sizeof(double);
-  run->engine.step = step;
-  run->engine.state_size = state_size;
-  run->engine.get_state = get_state;
-  run->engine.set_state = set_state;
-  run->engine.reset = reset;
-  run->engine.full_physics = 1;
-  run->model.model = &run->step_size;
-  for (i = 0; i < NDATA; i++) {
-    run->counters[i].inside = inside;
-    run->data[i].data = &run->counters[i];
-  }
-  for (i = 0; i < NBATCH; i++) {
-    run->start[i] = 100 * i;
-  }
-  run->request = rollout_request();
-  run->request.engine = &run->engine;
-  run->request.models = &run->model;
-  run->request.nmodel = 1;
-  run->request.data = run->data;
-  run->request.ndata = NDATA;
-  run->request.nbatch = NBATCH;
-  run->request.nstep = NSTEP;
-  run->request.initial_state = rollout_rows(run->start, NBATCH, 1);
-  run->request.state = rollout_output(run->state, NBATCH * NSTEP);
-  run->request.chunk_size = 1;
-  run->error = rollout_error();
-  run->status = -1;
+static void set_up(Call* call, RolloutPool* pool, double step_size, void (*inside)(void)) {
+  call->pool = pool;
+  run_set_up(&call->run, NBATCH, step_size, inside);
+  call->status = -1;
 }
 
 static void* run_as_caller(void* user) {
-  Run* run = (Run*)user;
-  run->status = rollout_run(run->pool, &run->request, &run->error);
+  Call* call = (Call*)user;
+  call->status = rollout_run(call->pool, &call->run.request, &call->run.error);
   return NULL;
 }
 
@@ -523,30 +422,9 @@ static void run_as_task(void* user) {
   run_as_caller(user);
 }
 
-static void check_run(const Run* run) {
-  int wrong = 0;
-  int i, t;
-  CHECK_STATUS(run->status, ROLLOUT_STATUS_OK, &run->error);
-  for (i = 0; i < NBATCH; i++) {
-    for (t = 0; t < NSTEP; t++) {
-      wrong += run->state[i * NSTEP + t] != 100 * i + (t + 1) * run->step_size;
-    }
-  }
-  CHECK(wrong == 0);
-}
-
-static int threads_of_this_process(void) {
-  int count = 0;
-  struct dirent* entry;
-  DIR* tasks = opendir("/proc/self/task");
-  if (!tasks) {
-    return -1;
-  }
-  while ((entry = readdir(tasks)) != NULL) {
-    count += entry->d_name[0] != '.';
-  }
-  closedir(tasks);
-  return count;
+static void check_run(const Call* call) {
+  CHECK_STATUS(call->status, ROLLOUT_STATUS_OK, &call->run.error);
+  CHECK(run_is_right(&call->run));
 }
 
 // Steps wait here until the main thread has counted.
@@ -559,8 +437,8 @@ static void hold(void) {
 // Runs first: threads of earlier cases could still be on their way out.
 static void r83_threads_are_those_of_the_pool_and_the_callers(void) {
   enum { NTHREAD = 3, CALLERS = 2 };
-  static Run runs[CALLERS];
-  int before = threads_of_this_process();
+  static Call runs[CALLERS];
+  int before = process_threads();
   RolloutPool* pool = new_pool(NTHREAD);
   pthread_t callers[CALLERS];
   time_t limit = time(NULL) + 60;
@@ -570,7 +448,7 @@ static void r83_threads_are_those_of_the_pool_and_the_callers(void) {
   before++;
 #endif
   CHECK(before > 0);
-  CHECK(threads_of_this_process() == before + NTHREAD);
+  CHECK(process_threads() == before + NTHREAD);
   counting.arrived = counting.open = 0;
   for (i = 0; i < CALLERS; i++) {
     set_up(&runs[i], pool, 1 + i, hold);
@@ -579,7 +457,7 @@ static void r83_threads_are_those_of_the_pool_and_the_callers(void) {
   // Both callers are in a step; of the pool's threads perhaps none, since nobody
   // wakes them before the first step has been made.
   CHECK(reaches(&counting.arrived, CALLERS));
-  CHECK(threads_of_this_process() == before + NTHREAD + CALLERS);
+  CHECK(process_threads() == before + NTHREAD + CALLERS);
   set(&counting.open, 1);
   for (i = 0; i < CALLERS; i++) {
     pthread_join(callers[i], NULL);
@@ -587,15 +465,15 @@ static void r83_threads_are_those_of_the_pool_and_the_callers(void) {
   }
   rollout_pool_destroy(pool);
   // The system takes a joined thread off its list a moment later.
-  while (threads_of_this_process() > before && time(NULL) < limit) {
+  while (process_threads() > before && time(NULL) < limit) {
     sched_yield();
   }
-  CHECK(threads_of_this_process() == before);
+  CHECK(process_threads() == before);
 }
 
 static void requests_of_several_threads_and_models_share_a_pool(void) {
   enum { CALLERS = 3, ROUNDS = 200 };
-  static Run runs[CALLERS];
+  static Call runs[CALLERS];
   RolloutPool* pool = new_pool(2);
   pthread_t callers[CALLERS];
   int round, i;
@@ -615,7 +493,7 @@ static void requests_of_several_threads_and_models_share_a_pool(void) {
 }
 
 static void a_task_may_run_a_request_on_its_own_pool(void) {
-  static Run run;
+  static Call run;
   int32_t nthread;
   for (nthread = 0; nthread <= 2; nthread++) {
     RolloutPool* pool = new_pool(nthread);
@@ -628,23 +506,23 @@ static void a_task_may_run_a_request_on_its_own_pool(void) {
 }
 
 static void a_data_in_use_is_refused_by_name(void) {
-  static Run first, second;
+  static Call first, second;
   RolloutPool* pool = new_pool(0);
   RolloutPool* other = new_pool(1);
   pthread_t caller;
   counting.arrived = counting.open = 0;
   set_up(&first, pool, 1, hold);
   set_up(&second, other, 2, NULL);
-  second.data[1] = first.data[2];
+  second.run.data[1] = first.run.data[2];
   CHECK(pthread_create(&caller, NULL, run_as_caller, &first) == 0);
   CHECK(reaches(&counting.arrived, 1));
-  memset(second.state, 0x55, sizeof(second.state));
-  memcpy(first.start, second.start, sizeof(first.start));
+  memset(second.run.state, 0x55, sizeof(second.run.state));
+  memcpy(first.run.start, second.run.start, sizeof(first.run.start));
   run_as_caller(&second);
-  CHECK_STATUS(second.status, ROLLOUT_STATUS_BUSY, &second.error);
-  CHECK(second.error.index == 1);
-  CHECK(strncmp(second.error.text, "data[1]: ", 9) == 0);
-  CHECK(((unsigned char*)second.state)[0] == 0x55);
+  CHECK_STATUS(second.status, ROLLOUT_STATUS_BUSY, &second.run.error);
+  CHECK(second.run.error.index == 1);
+  CHECK(strncmp(second.run.error.text, "data[1]: ", 9) == 0);
+  CHECK(((unsigned char*)second.run.state)[0] == 0x55);
   set(&counting.open, 1);
   pthread_join(caller, NULL);
   check_run(&first);

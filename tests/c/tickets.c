@@ -13,34 +13,11 @@
 
 #include "check.h"
 #include "process.h"
-
-// Numbers that threads share. C99 has no atomics of its own.
-static int get(int* number) {
-  return __atomic_load_n(number, __ATOMIC_ACQUIRE);
-}
-static void set(int* number, int value) {
-  __atomic_store_n(number, value, __ATOMIC_RELEASE);
-}
-static int add(int* number, int value) {
-  return __atomic_add_fetch(number, value, __ATOMIC_ACQ_REL);
-}
+#include "shared.h"
 
 static void rest(long milliseconds) {
   struct timespec time = {milliseconds / 1000, milliseconds % 1000 * 1000000};
   nanosleep(&time, NULL);
-}
-
-// Waits until `*number` is at least `value`, or far longer than anything here
-// takes even on a busy machine. Returns whether it is.
-static int reaches(int* number, int value) {
-  time_t limit = time(NULL) + 60;
-  while (get(number) < value) {
-    if (time(NULL) > limit) {
-      return 0;
-    }
-    sched_yield();
-  }
-  return 1;
 }
 
 // The engine. A step halves the value and adds the model's number to it, which is exact

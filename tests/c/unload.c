@@ -12,6 +12,7 @@
 #include "check.h"
 #include "counter.h"
 #include "process.h"
+#include "shared.h"
 
 #define COPY "./unload-copy.so"
 

@@ -170,9 +170,12 @@ fn judge(jobs: &[Job<'_>]) -> Result<()> {
     Ok(())
 }
 
-/// What pytest says in its last line, and the plugin in its own.
+/// What pytest says in its last line, and the plugin in its own. (MuJoCo's C has a buffer of
+/// its own, which it prints behind that.)
 fn summary(stdout: &str) -> String {
-    let last = stdout.lines().last().unwrap_or_default();
+    let mut lines = stdout.lines();
+    let last = lines.rfind(|line| line.starts_with('='));
+    let last = last.unwrap_or_default();
     let last = last.trim_matches(['=', ' ']).to_owned();
     let calls = stdout
         .lines()
@@ -210,5 +213,7 @@ mod tests {
         assert_eq!(summary(ours), "1 passed in 0.1s");
         let theirs = format!("mujoco_tests: 1 test made 2 calls\n{ours}");
         assert_eq!(summary(&theirs), "1 passed in 0.1s; 1 test made 2 calls");
+        let with_warnings = format!("{ours}WARNING: Nan\n\n");
+        assert_eq!(summary(&with_warnings), "1 passed in 0.1s");
     }
 }
