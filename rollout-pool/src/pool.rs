@@ -172,6 +172,9 @@ pub(crate) struct Shared {
     pinned: bool,
     /// 1 once the pool is being ended: for jobs that the state does not name.
     ending: AtomicU32,
+    /// Wake-ups of workers so far.
+    #[cfg(test)]
+    pub(crate) woken: Gauge,
     born: Instant,
     /// That of the process that has the threads.
     generation: u32,
@@ -203,6 +206,8 @@ impl Running {
             nthread,
             pinned: !cpus.is_empty(),
             ending: AtomicU32::new(0),
+            #[cfg(test)]
+            woken: Gauge::new(0),
             born: now(),
             generation: fork::generation(),
         }));
@@ -413,6 +418,8 @@ impl Shared {
             count = state.sleeping;
         }
         drop(state);
+        #[cfg(test)]
+        self.woken.fetch_add(count as u64, Ordering::Relaxed);
         self.work.wake(count as u32);
     }
 }

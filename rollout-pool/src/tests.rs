@@ -12,6 +12,7 @@ use rollout_core::{Arrays, Data, Engine, Model, Request, Simulation, Simulator, 
 
 use crate::pool::{Shared, UNKNOWN};
 use crate::spawn::tests::REFUSE;
+use crate::sync::Ordering;
 use crate::{Pool, RunError};
 
 /// Widens the gap between a worker's look at a job and its step inside, in which the caller
@@ -145,7 +146,7 @@ fn a_worker_that_is_slow_to_step_inside_does_not_find_a_removed_job() {
 }
 
 /// Runs a request until this becomes of it, which each time it may not: other programs on
-/// this machine can make a step seem long, or keep a thread that was woken from running.
+/// this machine can make a step seem long, or keep workers from being asleep.
 fn run_until(what: &str, run: impl Fn() -> bool) {
     let start = Instant::now();
     while !run() {
@@ -166,14 +167,15 @@ fn r60_a_request_too_small_to_share_wakes_nobody() {
         };
         let simulation = Simulation::of(&model, &mut slots).unwrap();
         let request = RefCell::new(Request::new(simulation, arrays).unwrap());
-        let rollouts = || -> u64 { pool.stats().iter().map(|stats| stats.rollouts).sum() };
+        let woken = || pool.shared().woken.load(Ordering::Relaxed);
         let wakes = |step_time| {
             pool.know_step_time(step_time);
-            let before = rollouts();
+            let before = woken();
             assert_eq!(pool.run(&mut request.borrow_mut()).unwrap().completed, 8);
+            let wakes = woken() != before;
             // Long enough for a worker that was woken to be asleep again.
             thread::sleep(Duration::from_millis(1));
-            rollouts() != before
+            wakes
         };
         run_until("nobody is woken", || !wakes(1));
         run_until("what is worth it wakes somebody", || wakes(UNKNOWN));
